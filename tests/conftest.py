@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers.keeper import scratch
 from twiceproof import threads as forks
@@ -17,6 +18,10 @@ pytest_plugins = ["tests.servers.fixtures", "tests.skips"]
 
 
 MANY = 500  # objects that a fork tells of itself: some eight for each app
+
+# What Hypothesis says of a test's speed is wall time, and depends on what else the machine does.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
 
 told = {"after the last collection": 0}
 
