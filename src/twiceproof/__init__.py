@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .claims.claim import Busy, Done, Failed, Held, InReview, Mismatch
     from .effects.base import Absent, Happened, Unknown
     from .effects.duplicate_alerts import Notice, to_email, to_log, to_webhook
+    from .effects.repeat import Retry, check, keyed
     from .errors import (
         BatchFailed,
         Cancelled,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         NeedsReview,
         NoSuchWait,
         NotDone,
+        OutcomeUnknown,
         OwnRequest,
         PayloadMismatch,
         PriorFailure,
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     )
     from .flows.ordering.declaration import by
     from .flows.parallel.each import ItemDone, ItemFailed
-    from .flows.repeat import Retry, check, keyed
     from .flows.resources import Resource
     from .flows.triggers.poll import Polled
     from .flows.waits.records import Approval, Decided, Decision, Delivered
@@ -86,6 +87,7 @@ __all__ = [
     "NoSuchWait",
     "NotDone",
     "Notice",
+    "OutcomeUnknown",
     "OwnRequest",
     "PayloadMismatch",
     "Polled",
@@ -152,7 +154,7 @@ _HOMES = {
         "ItemDone",
         "ItemFailed",
     ),
-    ".flows.repeat": (
+    ".effects.repeat": (
         "Retry",
         "check",
         "keyed",

@@ -24,6 +24,7 @@ TwiceproofError
 │   ├── WaitSwallowed       an `except` swallowed a wait; the flow cannot go on
 │   └── Cancelled           the run was cancelled
 ├── NotDone                 raised by the user's code: "nothing happened", and whether trying again makes sense
+├── OutcomeUnknown          raised by the user's code: "it may have happened", and whether asking again makes sense
 └── StoreError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
@@ -58,6 +59,7 @@ __all__ = [
     "NeedsReview",
     "NoSuchWait",
     "NotDone",
+    "OutcomeUnknown",
     "OwnRequest",
     "PayloadMismatch",
     "PriorFailure",
@@ -241,6 +243,18 @@ class NotDone(TwiceproofError):
     def __init__(self, message: str = "", *, retry_after: float | None = None, final: bool = False) -> None:
         given = {} if retry_after is None else {"retry_after": retry_after}
         super().__init__(message, **given, **({"final": True} if final else {}))
+
+
+class OutcomeUnknown(TwiceproofError):
+    """Raise it from your own code to say that it may have happened: no answer came, or one that does not tell.
+
+    `retry_after` says in how many seconds it may be asked again; `repeats=True` that the same key gets the same answer
+    again: a step is not tried again then, its destination is asked, or a person. Next: look at the destination.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None, repeats: bool = False) -> None:
+        given = {} if retry_after is None else {"retry_after": retry_after}
+        super().__init__(message, **given, **({"repeats": True} if repeats else {}))
 
 
 class StoreError(TwiceproofError):

@@ -94,7 +94,7 @@ def start_all(journeys, app):
 
 @pytest.mark.slow
 @LANDED
-def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes_what_it_left(place, landed):
+def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes(place, landed):
     journeys = killed_at_every_commit(Purchase, place, landed, work, fewest=6)
     with place.app() as app:
         for _ in range(3):  # what it left; after the timer; after the approval
@@ -130,7 +130,7 @@ def test_killed_again_and_again_in_the_recovery(place):
 @pytest.mark.parametrize("moment", ["after mail", "before mail"])
 def test_control_without_the_intent_the_mail_goes_out_again_blindly(place, monkeypatch, moment):
     """The protection taken away, in this process and those it forks: the fault must show."""
-    from twiceproof.flows import repeat
+    from twiceproof.effects import repeat
 
     monkeypatch.setattr(repeat.Declared, "writes_intent", property(lambda self: False))
     journey = Purchase(place, 1)

@@ -14,7 +14,16 @@ import pytest
 import twiceproof
 from twiceproof import errors
 from twiceproof.claims.claim import Fault
-from twiceproof.errors import ClaimError, InProgress, Misuse, NotDone, PriorFailure, TwiceproofError, TwiceproofWarning
+from twiceproof.errors import (
+    ClaimError,
+    InProgress,
+    Misuse,
+    NotDone,
+    OutcomeUnknown,
+    PriorFailure,
+    TwiceproofError,
+    TwiceproofWarning,
+)
 
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TwiceproofError)]
 WARNINGS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TwiceproofWarning)]
@@ -30,7 +39,7 @@ def test_every_error_reads_as_one_line(kind: type[TwiceproofError], message: str
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_goes_through_pickle_with_its_data(kind: type[TwiceproofError]) -> None:
-    more = {} if kind is NotDone else {"key": "order:1", "fault": Fault("ValueError", "no")}
+    more = {} if kind in (NotDone, OutcomeUnknown) else {"key": "order:1", "fault": Fault("ValueError", "no")}
     error = kind("it failed; try again", retry_after=1.5, **more)
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert (type(other), str(other), other.data) == (kind, str(error), error.data)

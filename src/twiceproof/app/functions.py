@@ -1,4 +1,4 @@
-"""Functions under @app.flow and @app.step as their callers see them: their types, and the wrappers."""
+"""Functions under @app.once, @app.flow and @app.step as their callers see them: their types, and the wrappers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import functools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
+from ..claims.claim import TakeOutcome
+from ..claims.once import Once
 from ..claims.policy import Duration
+from ..effects.base import Effect
+from ..effects.repeat import DEFAULT_RETRY, NEVER
 from ..errors import Misuse
 from ..flows.calls import call, start_function, start_many_function
 from ..flows.engine.context import as_coroutine_function, current_session, driven, noted, plain_session
@@ -14,14 +18,17 @@ from ..flows.engine.decisions import StepPlan
 from ..flows.engine.guarded_calls import guarded_wrapper
 from ..flows.flow import Flow
 from ..flows.handle import AsyncRunHandle, RunHandle
-from ..flows.repeat import DEFAULT_RETRY, NEVER
-from ..flows.step import Step
+from ..flows.step import Step, StepFunction
 from ..operations import await_, block
 
 __all__ = [
     "AsyncFlowFunction",
+    "AsyncOnceFunction",
+    "EffectDecorator",
     "FlowDecorator",
     "FlowFunction",
+    "OnceDecorator",
+    "OnceFunction",
     "step_of",
     "undo_step",
     "wrapped_flow",
@@ -32,6 +39,52 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+class OnceFunction(Protocol[P, R_co]):
+    """The type of a function under `@app.once`."""
+
+    once: Once
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of these arguments."""
+
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> TakeOutcome | None:
+        """Return what the claim of these arguments is now: an outcome, or None. Writes nothing."""
+
+    def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run again what failed for good."""
+
+
+class AsyncOnceFunction(Protocol[P, R_co]):
+    """The type of an `async def` under `@app.once`: all but `key` is awaited."""
+
+    once: Once
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of these arguments."""
+
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, TakeOutcome | None]:
+        """Return what the claim of these arguments is now: an outcome, or None. Writes nothing."""
+
+    def retry(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Run again what failed for good."""
+
+
+class OnceDecorator(Protocol):
+    """The type of `@app.once(…)`: it takes `def` and `async def` alike."""
+
+    @overload  # the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncOnceFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> OnceFunction[P, R]: ...
 
 
 class FlowFunction(Protocol[P, R_co]):
@@ -94,6 +147,18 @@ class FlowDecorator(Protocol):
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> FlowFunction[P, R]: ...
+
+
+class EffectDecorator(Protocol):
+    """The type of `@app.effect(…)`: the function describes an effect, and its caller gets the effect's result."""
+
+    @overload  # the first that fits counts
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, Effect[R]]], /
+    ) -> StepFunction[P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Effect[R]], /) -> StepFunction[P, R]: ...
 
 
 def undo_step(undo: Callable[..., Any] | None) -> Step | None:

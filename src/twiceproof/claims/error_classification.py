@@ -11,7 +11,7 @@ from datetime import UTC
 from traceback import walk_tb
 from typing import Any, Literal, get_args
 
-from ..errors import Misuse, NotDone
+from ..errors import Misuse, NotDone, OutcomeUnknown
 from .claim import Fault
 from .client_errors import is_refusal, may_have_retried, of_class, of_grpc, safe_getattr, status_of
 
@@ -148,6 +148,8 @@ def classify(error: BaseException, *, retries_itself: bool | None = None) -> Ver
         return worst({classify(one, retries_itself=retries_itself) for one in error.exceptions})
     if isinstance(error, NotDone):
         return "final" if error.data.get("final") else "clean"
+    if isinstance(error, OutcomeUnknown):
+        return "ambiguous"
     verdict = _of_its_own(error)
     if verdict == "ambiguous":
         return verdict

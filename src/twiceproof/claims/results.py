@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from ..errors import Misuse, ResultTypeWarning, ValueRefused
 from ..keys.models import from_model, is_model, leaves, mentions_models, reader
@@ -32,6 +32,7 @@ __all__ = [
     "declared",
     "encode_given_result",
     "json_of",
+    "json_reader",
     "pack",
     "resource_address",
     "unpack",
@@ -152,10 +153,14 @@ def unpack(store: Store, at: Address, result: Raw, spill: Spill | None) -> Opera
 
 
 class ResultType:
-    """Restores the type of a function's results by its return annotation, which is read when first needed."""
+    """Restores the type of a function's results by its return annotation, which is read when first needed.
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    `returned` is the type where the annotation says something else.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, returned: Any = UNSET) -> None:
         self._function = function
+        self._returned = returned
         self._name = name
         self._decode: Callable[[str | bytes | Raw], Any] | None = None
         self._typed = False
@@ -165,7 +170,7 @@ class ResultType:
     def prepare(self) -> None:
         """Read the annotation, before the effect runs: a type that cannot be stored is refused early."""
         if self._decode is None:
-            returned = declared(self._function, "return")
+            returned = declared(self._function, "return") if self._returned is UNSET else self._returned
             self._typed = returned is not Any
             self._decode = _decoder(returned, self._name)
 
@@ -279,12 +284,17 @@ def _customs(part: Any, seen: set[int]) -> Iterator[type]:
             yield from _customs(getattr(part, name), seen)
 
 
-def _decoder(returned: Any, name: str) -> Callable[[Any], Any]:
-    if returned in (Any, object) or isinstance(returned, typing.TypeVar):
+def json_reader(declared: Any) -> Callable[[Any], Any]:
+    """Return a function that reads JSON as a declared type. Raises TypeError for a type without a JSON form."""
+    if declared in (Any, object) or isinstance(declared, typing.TypeVar):
         return msgspec.json.decode
+    _refuse_unknown(declared)
+    return reader(declared)
+
+
+def _decoder(returned: Any, name: str) -> Callable[[Any], Any]:
     try:
-        _refuse_unknown(returned)
-        return reader(returned)
+        return json_reader(returned)
     except TypeError as error:
         shown = inspect.formatannotation(returned)
         raise Misuse(

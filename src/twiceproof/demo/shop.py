@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException
 from itertools import cycle
 from pathlib import Path
 
-from ..effects.http import signed_headers
+from ..effects.webhook_client import signed_headers
 from .processes import report, wait_for_parent
 from .scenario import SIDES, Delivery, read_plan
 

@@ -1,12 +1,22 @@
-"""The possible results of a probe: the effect happened, it is absent, or it is unknown."""
+"""Effect: a call to the outside, described as data; and the possible results of asking whether it happened."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
-__all__ = ["Absent", "Happened", "Look", "Unknown", "look_of"]
+from .repeat import Declared
+
+__all__ = ["Absent", "Effect", "Happened", "Look", "Unknown", "look_of", "outgoing_headers"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+# What an effect sends along so that its target's logs lead back here: the correlation id and `traceparent`, by the
+# names of their HTTP headers. Set around `perform` and `look`.
+outgoing_headers: ContextVar[Mapping[str, str]] = ContextVar("twiceproof_outgoing_headers", default={})  # noqa: B039
 
 
 class Happened(Struct, frozen=True):
@@ -26,6 +36,38 @@ class Unknown(Struct, frozen=True):
 
 
 Look = Happened | Absent | Unknown
+
+
+@runtime_checkable
+class Effect(Protocol[R_co]):
+    """A call to the outside, described as data: making one does nothing.
+
+    What it is decides how it may be repeated, before the first byte is sent. `perform` and `look` block; the engine
+    calls them on a thread for an awaiting flow. `effect_key` is the same for every attempt at one step.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of its step in the ledger, where none is given: `POST api.example.com/invoices`."""
+
+    @property
+    def repeat(self) -> Declared:
+        """How it may be repeated; with `probe=self.look` where the destination can be asked."""
+
+    @property
+    def result_type(self) -> Any:
+        """The type of what `perform` returns; `Any` for plain JSON."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is asked for, as JSON values and without secrets. A run whose replay describes another effect
+        under the same name stops for review."""
+
+    def perform(self, effect_key: str) -> R_co:
+        """Do it, once: no retries of its own. Raises `NotDone` if it certainly did not happen, `OutcomeUnknown` if it
+        may have."""
+
+    def look(self, effect_key: str) -> Look:
+        """Ask the destination whether it happened. Never writes; a failure is `Unknown`."""
 
 
 def look_of(answer: object) -> Look:

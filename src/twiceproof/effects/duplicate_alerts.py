@@ -23,7 +23,7 @@ from ..secret import Secret, secrets_of
 from ..stores.base import Store
 
 if TYPE_CHECKING:
-    from .http import Outbound
+    from .webhook_client import Outbound
 
 __all__ = [
     "DEAD_LETTER",
@@ -124,7 +124,7 @@ def to_webhook(
     now: Callable[[], float] = time.time,
 ) -> Hook:
     """Post signed Standard Webhooks, only to public https addresses and those that `allow` permits."""
-    from .http import Outbound, signed_headers  # imported late: loads HTTP and TLS
+    from .webhook_client import Outbound, signed_headers  # imported late: loads HTTP and TLS
 
     outbound = sender or Outbound(allow=allow)
     outbound.check(url)

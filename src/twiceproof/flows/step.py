@@ -18,6 +18,7 @@ from ..claims.results import ResultType
 from ..errors import KeyRefused, Misuse, NotDone
 from ..keys import KeyMaker, Template
 from .engine.decisions import StepPlan
+from .engine.step_identity import arguments_digest
 
 if TYPE_CHECKING:
     from .transaction import Transaction
@@ -98,6 +99,14 @@ class Step:
         """Whether it must be known that it may have begun, even without intent: its key expires, or it has an undo."""
         kind = self.plan.repeat.kind
         return kind == "keyed" or (kind == "safe" and self.undo is not None)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]) -> StepCall:
+        """Return a call of this step, with a digest of what is asked for."""
+        return StepCall(self, name, args, kwargs, arguments, arguments_digest(arguments))
+
+    def asked(self, given: dict[str, Any]) -> str:
+        """Return the digest of a call with these keyword arguments."""
+        return arguments_digest(self.arguments.bind((), given))
 
     @property
     def has_own_id(self) -> bool:

@@ -138,7 +138,7 @@ class Transaction:
         self._function = function
         self._connect = connect
         self._limit = limit
-        self._awaited = inspect.iscoroutinefunction(function)
+        self.is_awaited = inspect.iscoroutinefunction(function)
         self.signature = _without_connection(function)
 
     # -- running ---------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Transaction:
         """
         store = joining(self._store())
         try:
-            dial = functools.partial(store.joins.connect, awaited=self._awaited)
+            dial = functools.partial(store.joins.connect, awaited=self.is_awaited)
             opened = yield from open_from(dial if self._connect is None else self._connect)
             return (yield from self._on(store, opened, args, kwargs, record, give_up))
         except Torn:
@@ -221,7 +221,7 @@ class Transaction:
             _open.reset(token)
 
     def _begun(self, value: Any) -> Any:
-        if inspect.iscoroutine(value) and not self._awaited:
+        if inspect.iscoroutine(value) and not self.is_awaited:
             value.close()
             raise NotDone(
                 f"{self._function.__name__} is a def that returns a coroutine; make it an `async def`.", final=True
@@ -230,14 +230,14 @@ class Transaction:
 
     @property
     def _kind(self) -> tuple[Any, bool]:
-        return self._connect, self._awaited
+        return self._connect, self.is_awaited
 
     # -- outside a flow --------------------------------------------------------------------------
 
     def plain(self) -> Callable[..., Any]:
         """The function without its connection: in a transaction of its own, or in the enclosing one."""
         function = self._function
-        if self._awaited:
+        if self.is_awaited:
 
             @functools.wraps(function)
             async def awaiting(*args: Any, **kwargs: Any) -> Any:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from ..claims.once import Once
+from ..effects.repeat import Kind
 from ..errors import Misuse
-from ..flows.repeat import Kind
 from ..flows.step import Step
 from ..flows.transaction import NEEDS_SQL
 from .scenarios.scenario import ACTS, ScenarioOutcome, Verdict, gained

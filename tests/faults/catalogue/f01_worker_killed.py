@@ -18,7 +18,7 @@ from tests.faults.catalogue.killing.scenes import SCENES
 from tests.faults.catalogue.killing.total import Total, apart
 from tests.faults.finding import Finding
 from tests.faults.trial import NAMES, Trial
-from twiceproof.flows import repeat
+from twiceproof.effects import repeat
 
 TITLE = "a worker killed at each boundary of the ledger"
 KILLS = {"sqlite": 12_000, "postgres": 3_000, "valkey": 3_000}

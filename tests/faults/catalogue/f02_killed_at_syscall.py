@@ -14,7 +14,7 @@ from tests.faults.catalogue.killing.syscalls import CALLS, Call, Syscalls
 from tests.faults.catalogue.killing.total import Total, apart
 from tests.faults.finding import OFTEN, SELDOM, Finding
 from tests.faults.trial import NAMES, Trial
-from twiceproof.flows import repeat
+from twiceproof.effects import repeat
 
 TITLE = "a worker killed at its n-th system call"
 RUNS = 60  # in each store; every n of every kind of call among them

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from twiceproof.effects.repeat import Declared
 from twiceproof.flows import transaction as joined
 from twiceproof.flows.engine import compensation as undo
 from twiceproof.flows.engine import context, step_runner
@@ -13,7 +14,6 @@ from twiceproof.flows.engine.compensation import Compensation
 from twiceproof.flows.engine.ledger import STEP_DONE, Ledger
 from twiceproof.flows.engine.step_identity import UNDO
 from twiceproof.flows.engine.step_runner import StepRunner
-from twiceproof.flows.repeat import Declared
 
 
 def no_intent() -> None:

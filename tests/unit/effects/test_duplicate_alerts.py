@@ -14,8 +14,8 @@ from tests.unit.effects.loopback import trap
 from tests.unit.effects.mailbox import free_port, mailbox
 from twiceproof import App, Misuse, NotDone, Notice, env, to_email, to_log, to_webhook
 from twiceproof.claims.retention import sweep
-from twiceproof.effects.http import Outbound, signed_headers
 from twiceproof.effects.url_guard import NotAllowed
+from twiceproof.effects.webhook_client import Outbound, signed_headers
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
@@ -124,7 +124,7 @@ def test_a_message_that_was_surely_not_sent_may_be_sent_by_the_next_repeat(offic
     assert len(office.told) == 1
 
 
-def test_a_message_that_was_surely_not_sent_is_sent_with_the_next_repeat_and_counts_them_all(office: Office) -> None:
+def test_a_message_that_was_surely_not_sent_is_sent_with_the_next_repeat(office: Office) -> None:
     refused = [1]
 
     def hook(notice: Notice) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.unit.effects.ssrf_corpus import ADDRESSES, CLOSED_URLS, ODD_URLS, OPEN_URLS
 from twiceproof import Misuse
-from twiceproof.effects.http import Outbound
 from twiceproof.effects.url_guard import Allowed, NotAllowed, refuse_address
+from twiceproof.effects.webhook_client import Outbound
 
 
 def test_the_corpus_is_large_enough() -> None:

@@ -21,7 +21,7 @@ from .exits import Review
 from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, STEP_KIND, UNKNOWN, Entry, EntryNote
 from .run_dependencies import interrupt, wake_waiters
 from .run_states import RunState, queue_of, with_work, work_of
-from .step_identity import UNDO, arguments_digest, is_undo, undoes
+from .step_identity import UNDO, is_undo, undoes
 from .step_timeout import Outlive, overdue_at
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Compensation:
         """Record that undoing begins before the first undo acts: the next holder must neither go on with the flow nor
         drop the run as stale."""
         if not undoes(self._ledger.entries):
-            note = EntryNote(arguments_digest(undo.arguments.bind((), given)), undo.plan.repeat.kind, starts=0)
+            note = EntryNote(undo.asked(given), undo.plan.repeat.kind, starts=0)
             self._ledger.note(Entry(name, RETRY, note, at=self._ledger.now()))
 
     def _leave_to_a_person(self, name: str, error: StepFailed) -> NoReturn:

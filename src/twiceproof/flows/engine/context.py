@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from ...claims.claim import shown_run
+from ...effects.repeat import SAFE
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import Operation, await_
-from ..repeat import SAFE
 from .step_identity import effect_key
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...claims.error_classification import CLEAN_VERDICTS, Verdict
 from ...effects.base import Absent, Happened, Look, Unknown
-from ..repeat import Declared, Retry
+from ...effects.repeat import Declared, Retry
 from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, Entry, EntryNote
 
 __all__ = [
@@ -44,6 +44,10 @@ class StepPlan(Struct, frozen=True):
     retry: Retry
     timeout: float | None = None
     not_done: tuple[type[BaseException], ...] = ()  # errors that mean that nothing was done
+
+    def after(self, error: str) -> StepPlan:
+        """Return the plan with the retry policy for the class of the last error, if that has one of its own."""
+        return structs.replace(self, retry=self.retry.policy_of(error)) if error else self
 
 
 class Replay(Struct, frozen=True, gc=False):
@@ -104,6 +108,7 @@ def on_reached(
         return Replay()
     if entry.state == STEP_FAILED:
         return Refuse()
+    plan = plan.after(entry.note.policy)
     if entry.state == RETRY:
         return _again(plan, entry, now, crashed=crashed)
     if entry.state == STARTED:
@@ -124,10 +129,9 @@ def _again(plan: StepPlan, entry: Entry, now: float, *, crashed: bool) -> Before
     if wait > 0:
         return Later(wait, RETRY)
     starts, spent = entry.note.starts + 1, now - (entry.note.first_at or entry.at)
-    if (entry.note.ambiguous or entry.note.unclassified) and _is_forgotten(
-        plan, spent
-    ):  # it was due earlier, and no worker ran
-        return _forgotten(plan, answered=not entry.note.ambiguous)
+    in_doubt = entry.note.ambiguous or entry.note.unclassified
+    if in_doubt and _is_forgotten(plan, spent):  # it was due earlier, and no worker ran
+        return Probe() if plan.repeat.looks_later else _forgotten(plan, answered=not entry.note.ambiguous)
     if crashed and not plan.repeat.writes_intent:
         return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
     was_tried = entry.note.starts > 0 and entry.note.first_at is not None  # and was not reset by a person since
@@ -148,10 +152,20 @@ def _unfinished(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Befo
     kind = plan.repeat.kind
     if kind == "never":
         return NeedsPerson("it was started and its outcome is unknown; it is declared never to be repeated blindly")
-    if kind == "check":
+    first_at = entry.note.first_at or entry.at
+    if kind == "check" or _key_is_no_help(plan, entry.note, now - first_at):
         wait = _settled_at(plan, entry, lapsed) - now
         return Later(wait, STARTED) if wait > 0 else Probe()
-    return _repeat(plan, entry.note.starts + 1, entry.note.first_at or entry.at, now)
+    return _repeat(plan, entry.note.starts + 1, first_at, now)
+
+
+def _key_is_no_help(plan: StepPlan, note: EntryNote, spent: float) -> bool:
+    """Whether the destination must be asked instead of trying again with the same key: that was decided when the
+    attempt failed, or the provider has forgotten the key since, or it was used as often as the policy allows."""
+    if not plan.repeat.looks_later:
+        return False
+    decided = note.not_before is not None  # the time of the look
+    return decided or _is_forgotten(plan, spent) or not plan.retry.may_start(note.starts + 1, spent)
 
 
 def _settled_at(plan: StepPlan, entry: Entry, lapsed: float) -> float:
@@ -208,14 +222,17 @@ def on_error(
         return NeedsPerson(NO_ANSWER if verdict == "ambiguous" else NOT_TOLD)
     spent = max(0.0, now - first_at)
     delay = None if final else plan.retry.delay(starts, spent, asked, roll)
-    if kind == "check" and not clean:  # probed no sooner than it would be attempted again
+    doubtful = ambiguous or unclassified or not clean
+    forgotten = doubtful and _is_forgotten(plan, spent + (delay or 0.0))
+    asks = plan.repeat.looks_later and (forgotten or (delay is None and doubtful))
+    if asks or (kind == "check" and not clean):  # probed no sooner than it would be attempted again
         return Later(max((plan.timeout or 0.0) + plan.repeat.settling, delay or 0.0), STARTED)
     if delay is None:
         unknown = kind == "keyed" and (ambiguous or verdict == "ambiguous")
         return (
             NeedsPerson(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
         )
-    if (ambiguous or unclassified or not clean) and _is_forgotten(plan, spent + delay):
+    if forgotten:
         return _forgotten(plan, answered=not ambiguous and verdict != "ambiguous")
     return Later(delay, RETRY)
 
@@ -227,7 +244,7 @@ def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Call
     if isinstance(look, Unknown):
         return NeedsPerson(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
     assert isinstance(look, Absent)  # noqa: S101 - the type says so
-    starts, first = entry.note.starts, entry.note.first_at or entry.at
+    plan, starts, first = plan.after(entry.note.policy), entry.note.starts, entry.note.first_at or entry.at
     over = plan.retry.delay(starts, max(0.0, entry.at - first), None, roll) is None  # as it was when it failed
     if over or entry.note.final or not plan.retry.may_start(starts + 1, now - first):
         if entry.note.fault is not None:

@@ -26,7 +26,7 @@ from .drift import Next, Unvisited, missed
 from .exits import Review, Stop, Undo, Wait
 from .ledger import STEP_DONE, STEP_FAILED, Entry, EntryNote, Ledger, tried_anew
 from .run_states import FRESH, RunState, with_work, work_of
-from .step_identity import arguments_digest, changes, entry_kind, has_id, is_aside, is_undo, numbered, undoes, with_id
+from .step_identity import changes, entry_kind, has_id, is_aside, is_undo, numbered, undoes, with_id
 from .step_runner import StepRunner
 from .step_timeout import Place
 
@@ -153,7 +153,7 @@ class Session:
         arguments = step.arguments.bind(args, kwargs)
         name = self._begin(step, step.own_id(arguments) if name is None else None, name)
         try:
-            call = StepCall(step, name, args, kwargs, arguments, arguments_digest(arguments))
+            call = step.call(name, args, kwargs, arguments)
             self.calls[name] = call
             self.visit(name, call.asked)
             return (yield from StepRunner(self, call).run())
@@ -377,6 +377,13 @@ class Session:
         if here.stop is None or isinstance(stop, Review):
             here.stop = stop
         raise Unwind
+
+    def ask_for_result(self, name: str, why: str) -> NoReturn:
+        """A person must give what a call returns. The reason is kept with its entry, too: it is found by it."""
+        entry = self.ledger.entries[name]
+        if entry.note.reason != why:
+            self.ledger.note(structs.replace(entry, note=structs.replace(entry.note, reason=why)))
+        self.stop_run(Review(f"{name}: {why}"))
 
     @property
     def is_to_be_undone(self) -> bool:

@@ -10,11 +10,13 @@ from msgspec import structs
 
 from ...claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault, shown_run
 from ...claims.error_classification import fault_of, retry_after
+from ...effects.repeat import SAFE
 from ...errors import (
     Duplicate,
     InProgress,
     Misuse,
     NeedsReview,
+    OutcomeUnknown,
     PayloadMismatch,
     PriorFailure,
     ResultNotKept,
@@ -23,7 +25,6 @@ from ...errors import (
     Waiting,
 )
 from ...operations import Operation
-from ..repeat import SAFE
 from ..step import StepCall
 from .context import Unwind
 from .decisions import After, Later, NeedsPerson, Refuse, on_error
@@ -92,10 +93,11 @@ class StepErrors:
             first_at=note.first_at or session.last_time(),
             ambiguous=note.ambiguous or verdict == "ambiguous",
             unclassified=note.unclassified or verdict == "other",
-            final=verdict == "final" or plan.retry.gives_up_on(error),
+            final=verdict == "final" or plan.retry.gives_up_on(error) or _repeats(error),
+            policy=plan.retry.decided_by(error),
         )
         move = on_error(
-            plan,
+            plan.after(failed.policy),
             note.starts,
             failed.first_at or now,
             verdict,
@@ -165,6 +167,11 @@ class StepErrors:
 
     def _record_wait(self, note: EntryNote, move: Later, now: float) -> None:
         self._session.put_off(self._call.name, move.state, structs.replace(note, not_before=now + move.seconds))
+
+
+def _repeats(error: BaseException) -> bool:
+    """Whether another attempt with the same key would get the same answer."""
+    return isinstance(error, OutcomeUnknown) and bool(error.data.get("repeats"))
 
 
 def _awaited(error: Inner) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from ...claims.results import Misfit, Packed, pack, unpack
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
 from ...errors import Duplicate, ResultNotKept, StepFailed
-from ...operations import Operation, Raised, Returned, Sleep, UserCall, block
+from ...operations import InThread, Operation, Raised, Returned, Sleep, UserCall, block
 from ..external_ids import write_missing_pointers, write_pointer
 from ..ordering.turns import newer_version_applied, still_first
 from ..step import StepCall, called_with
@@ -160,6 +160,7 @@ class StepRunner:
             fault=entry.note.fault if entry else None,
             ambiguous=crashed or (entry is not None and (entry.note.ambiguous or entry.state == STARTED)),
             unclassified=entry is not None and entry.note.unclassified,
+            policy=entry.note.policy if entry else "",
             unique=unique,
             place=place,
         )
@@ -191,7 +192,7 @@ class StepRunner:
         finding: Any
         try:
             if self._step.transaction is not None:
-                finding = yield from attempt_joined(session, call, partial(self._completed, note))
+                finding = yield from self._attempt_joined(note)
             else:
                 finding = yield UserCall(self._work())
         finally:
@@ -201,6 +202,14 @@ class StepRunner:
         if overdue is not None and plan.repeat.writes_intent:
             finding = yield from self._await_overdue(note, [overdue], finding)
         return finding
+
+    def _attempt_joined(self, note: EntryNote) -> Operation[Any]:
+        """Attempt a step in the transaction of its own entry; one that blocks, on a thread for an awaiting flow."""
+        joined = attempt_joined(self._session, self._call, partial(self._completed, note))
+        transaction = self._step.transaction
+        if self._step.is_async and transaction is not None and not transaction.is_awaited:
+            return (yield from InThread(lambda: block(joined)))
+        return (yield from joined)
 
     def _work(self) -> Callable[[], Any]:
         step, call = self._step, self._call
@@ -381,6 +390,7 @@ class StepRunner:
             ambiguous=False,
             unclassified=False,
             final=False,
+            policy="",
             unfit=not self._step.results.fits(packed),
         )
         return done, packed
@@ -400,7 +410,7 @@ class StepRunner:
         try:
             return self._step.results.restore(text, loose=note.loose or session.undoing or session.compensating)
         except Misfit as misfit:
-            self._ask_for_result(str(misfit))
+            session.ask_for_result(self._call.name, str(misfit))
 
     def _refuse_not_kept(self, note: EntryNote) -> NoReturn:
         """The step is done, but its result was not kept. Without it the flow's function would take another branch."""
@@ -416,14 +426,7 @@ class StepRunner:
                 step=name,
             )
         session.refuse_if_undoing()
-        self._ask_for_result(f"it was done, but its result could not be kept ({why}); {advice}")
-
-    def _ask_for_result(self, why: str) -> NoReturn:
-        """A person must give the result. The reason is kept with the step, too: the step is found by it."""
-        entry = self._ledger.entries[self._call.name]
-        if entry.note.reason != why:
-            self._ledger.note(structs.replace(entry, note=structs.replace(entry.note, reason=why)))
-        self._session.stop_run(Review(f"{self._call.name}: {why}"))
+        session.ask_for_result(name, f"it was done, but its result could not be kept ({why}); {advice}")
 
     def _failed_before(self, entry: Entry | None) -> StepFailed:
         """Record the failure, so that a replay gives the same answer."""

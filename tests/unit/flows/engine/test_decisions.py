@@ -10,7 +10,20 @@ import pytest
 
 from tests.unit.flows.stage import Died, Stage, Style
 from tests.unit.flows.waits import work
-from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, StepFailed, Unknown, Waiting, check, keyed
+from twiceproof import (
+    Absent,
+    Happened,
+    Misuse,
+    NeedsReview,
+    NotDone,
+    OutcomeUnknown,
+    Retry,
+    StepFailed,
+    Unknown,
+    Waiting,
+    check,
+    keyed,
+)
 
 CLEAN = [NotDone("no"), ConnectionRefusedError(), socket.gaierror()]
 AMBIGUOUS = [TimeoutError(), ConnectionResetError()]
@@ -260,9 +273,7 @@ def test_a_keyed_step_is_not_tried_after_the_provider_has_forgotten_the_key(stag
 HALF_HOURLY = Retry(attempts=8, first="30m", most="30m", within="9d")
 
 
-def test_a_bug_in_a_keyed_step_is_not_repeated_after_the_provider_has_forgotten_the_key(
-    stage: Stage, style: Style
-) -> None:
+def test_a_bug_in_a_keyed_step_is_not_repeated_after_its_key_is_forgotten(stage: Stage, style: Style) -> None:
     """Say, its answer could not be read: then it was done, and sent once more it would be done again."""
     found = started_at(stage, style, keyed(window="1h"), KeyError("id"), HALF_HOURLY, every=600.0)
     assert found == pytest.approx([0.0, 1_800.0, 3_600.0], abs=10.0)
@@ -282,7 +293,7 @@ def test_a_bug_is_repeated_by_policy_where_that_does_no_harm(stage: Stage, style
     [([KeyError("id")], 1), ([KeyError("id"), NotDone("no")], 2), ([NotDone("no"), NotDone("no")], 3)],
     ids=["a bug", "a bug and a clean error", "clean errors"],
 )
-def test_a_key_that_was_forgotten_while_nobody_was_there_is_used_again_only_if_nothing_was_done(
+def test_a_key_forgotten_while_nobody_was_there_is_used_only_if_nothing_was_done(
     stage: Stage, style: Style, errors: list[Exception], pays: int
 ) -> None:
     app = stage.process()
@@ -392,9 +403,9 @@ def test_a_step_that_is_killed_again_and_again_ends_in_review(stage: Stage, styl
 
 def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> None:
     """The database has not kept it, so a crash or two are forgiven, whatever the policy; then a person looks."""
+    from twiceproof.effects.repeat import TRANSACTION
     from twiceproof.flows.engine.decisions import Act, NeedsPerson, StepPlan, on_reached
     from twiceproof.flows.engine.ledger import STARTED, Entry, EntryNote
-    from twiceproof.flows.repeat import TRANSACTION
 
     plan = StepPlan(TRANSACTION, Retry(attempts=1))
     assert on_reached(plan, None, 100.0, crashed=True, since=50.0) == Act(2, intent=True)
@@ -405,9 +416,9 @@ def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> 
 
 def test_an_attempt_that_was_killed_counts_beside_those_that_failed() -> None:
     """One failed and is on record, one was killed and left no trace: the next one is the third."""
+    from twiceproof.effects.repeat import SAFE
     from twiceproof.flows.engine.decisions import Act, NeedsPerson, StepPlan, on_reached
     from twiceproof.flows.engine.ledger import RETRY, Entry, EntryNote
-    from twiceproof.flows.repeat import SAFE
 
     failed = Entry("pay", RETRY, EntryNote(starts=1, first_at=50.0), "1", 50.0)
     assert on_reached(StepPlan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=True, since=50.0) == Act(3, intent=True)
@@ -558,3 +569,79 @@ def test_nothing_is_undone_around_an_error_that_nobody_knows(stage: Stage) -> No
     work(app)
     assert stage.effects == {"book": 1, "charge": 1}
     assert stage.entries("sync", "order:1")["charge"].note.fault.type == "RuntimeError"
+
+
+# -- a key that no longer helps, at a destination that can be asked ------------------------------
+
+
+def keyed_and_asked(stage: Stage, answer: Any = None, window: str = "24h") -> Any:
+    return keyed(window=window, look=probe_of(stage, answer), settling=2.0)
+
+
+def test_a_keyed_step_with_a_look_is_tried_again_while_its_key_helps(stage: Stage, style: Style) -> None:
+    assert pay_flow(stage, style, keyed_and_asked(stage, Unknown("not asked")), [TimeoutError()])(1) == "paid"
+    assert stage.effects == {"pay": 2}  # the provider would have answered the second by its key
+
+
+def test_an_error_that_the_same_key_repeats_is_looked_up_at_once(stage: Stage, style: Style) -> None:
+    sticky = OutcomeUnknown("the same 500 again", repeats=True)
+    assert pay_flow(stage, style, keyed_and_asked(stage), [sticky])(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_such_an_error_of_what_is_absent_fails_and_is_not_tried_again(stage: Stage, style: Style) -> None:
+    sticky = OutcomeUnknown("the same 500 again", repeats=True)
+    with pytest.raises(StepFailed, match="the same 500 again"):
+        pay_flow(stage, style, keyed_and_asked(stage), [sticky], done=False)(1)
+    assert stage.effects == {}
+
+
+@pytest.mark.parametrize("repeat", ["keyed", "never"])
+def test_such_an_error_without_a_look_goes_to_a_person_at_once(stage: Stage, style: Style, repeat: str) -> None:
+    with pytest.raises(NeedsReview):
+        pay_flow(stage, style, repeat, [OutcomeUnknown("the same 500 again", repeats=True)])(1)
+    assert stage.effects == {"pay": 1}
+
+
+def test_an_unknown_outcome_that_a_key_cures_is_tried_again(stage: Stage, style: Style) -> None:
+    assert pay_flow(stage, style, "keyed", [OutcomeUnknown("no answer")])(1) == "paid"
+    assert stage.effects == {"pay": 2}
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_forgotten_key_is_looked_up_and_not_used_blindly(stage: Stage, style: Style, done: bool) -> None:
+    app, slow, errors = stage.process(), Retry(attempts=3, first=200.0), [TimeoutError()]
+    app.parts.roll = lambda: 1.0  # the whole pause, which is longer than the window
+
+    def pay(order: int) -> str:
+        if errors and not done:
+            raise errors.pop()
+        stage.do("pay")
+        if errors:
+            raise errors.pop()
+        return "paid"
+
+    step = style.step(app, pay, repeat=keyed_and_asked(stage, window="1m"), retry=slow)
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    flow = style.flow(app, steps)
+    with pytest.raises(Waiting, match="looked for at its destination"):
+        flow(1)
+    stage.clock.advance(300)
+    assert flow(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_keyed_step_with_a_look_that_was_cut_off_is_found_after_its_window(stage: Stage, style: Style) -> None:
+    with pytest.raises(Died):
+        pay_flow(stage, style, keyed_and_asked(stage, window="1m"), [], at=3)(1)
+    stage.clock.advance(120)
+    assert pay_flow(stage, style, keyed_and_asked(stage, window="1m"), [])(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_look_that_is_no_function_is_refused() -> None:
+    with pytest.raises(Misuse, match="pass one"):
+        keyed(look="find it")  # type: ignore[arg-type]

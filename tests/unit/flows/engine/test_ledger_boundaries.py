@@ -107,7 +107,7 @@ def test_the_boundaries_are_all_there_are(stage: Stage) -> None:
 
 def test_without_the_intent_the_mail_would_go_out_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the protection taken away, the fault must show."""
-    from twiceproof.flows import repeat
+    from twiceproof.effects import repeat
 
     monkeypatch.setattr(repeat.Declared, "writes_intent", property(lambda self: False))
     seen = set()

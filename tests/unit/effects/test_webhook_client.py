@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.effects.loopback import RebindingResolver, certificate, trap
 from twiceproof import NotDone
-from twiceproof.effects.http import Outbound, SentRequest
 from twiceproof.effects.url_guard import NotAllowed
+from twiceproof.effects.webhook_client import Outbound, SentRequest
 
 HOST = "hooks.shop.io"
 PUBLIC = "93.184.216.34"

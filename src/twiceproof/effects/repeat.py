@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -21,6 +21,7 @@ __all__ = [
     "TRANSACTION",
     "Declared",
     "Repeat",
+    "Repeatable",
     "Retry",
     "as_retry",
     "check",
@@ -46,12 +47,24 @@ class Declared(Struct, frozen=True):
     @property
     def writes_intent(self) -> bool:
         """Whether a start must be recorded before the step acts, to tell a crash from a step that never started."""
-        return self.kind in ("check", "never")
+        return self.kind in ("check", "never") or self.looks_later
+
+    @property
+    def looks_later(self) -> bool:
+        """Whether the destination can be asked once its provider's key no longer helps."""
+        return self.kind == "keyed" and self.probe is not None
+
+
+class Repeatable(Protocol):
+    """What `repeat=` also takes: something that knows its own declaration, such as `provider("stripe")`."""
+
+    @property
+    def declared(self) -> Declared: ...
 
 
 SAFE, NEVER, TRANSACTION = Declared("safe"), Declared("never"), Declared("transaction")
 
-Repeat = Literal["safe", "keyed", "never"] | Declared
+Repeat = Literal["safe", "keyed", "never"] | Declared | Repeatable
 
 
 def check(probe: Callable[..., Any], *, settling: str | float | timedelta = DEFAULT_SETTLING) -> Declared:
@@ -65,9 +78,21 @@ def check(probe: Callable[..., Any], *, settling: str | float | timedelta = DEFA
     return Declared("check", probe, seconds(settling, name="settling", positive=False))
 
 
-def keyed(*, window: str | float | timedelta = DEFAULT_WINDOW) -> Declared:
-    """The provider deduplicates by the key we send (`app.effect_key()`), and remembers it for `window`."""
-    return Declared("keyed", window=seconds(window, name="window"))
+def keyed(
+    *,
+    window: str | float | timedelta = DEFAULT_WINDOW,
+    look: Callable[..., Any] | None = None,
+    settling: str | float | timedelta = DEFAULT_SETTLING,
+) -> Declared:
+    """The provider deduplicates by the key we send (`app.effect_key()`), and remembers it for `window`.
+
+    `look` is a probe as for `check`: it asks the destination when the key no longer helps, because its window is over,
+    the retries are used up, or the provider gives the same error again.
+    """
+    if look is not None and not callable(look):
+        raise Misuse(f"keyed(look={look!r}) needs a function that looks for the effect; pass one.")
+    settled = seconds(settling, name="settling", positive=False)
+    return Declared("keyed", look, settled, seconds(window, name="window"))
 
 
 _WORDS = {"safe": SAFE, "keyed": Declared("keyed"), "never": NEVER}
@@ -78,19 +103,25 @@ def declare(repeat: object) -> Declared:
         return repeat
     if isinstance(repeat, str) and repeat in _WORDS:
         return _WORDS[repeat]
+    known = getattr(repeat, "declared", None)
+    if isinstance(known, Declared):
+        return known
     hint = "; write @app.transaction instead" if repeat == "transaction" else ""
     raise Misuse(
         f'repeat={repeat!r} is not valid; use "safe", "keyed", "never", keyed(window=…) or check(probe){hint}.'
     )
 
 
+ON_EXAMPLE = "on={RateLimited: Retry(attempts=50)}"
 DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start would fail
 
 
 class Retry(Struct, frozen=True):
     """A retry policy. `attempts` counts starts, killed ones too. `within` is counted from the first start.
 
-    `never_on` are exceptions that no retry cures: the step is not tried again after one of them.
+    `never_on` are exceptions that no retry cures: the step is not tried again after one of them. `on` has policies for
+    failures of some classes: `on={RateLimited: Retry(attempts=50, first="30s")}`. The class nearest to the error's own
+    decides; each policy is complete in itself, and counts all starts, whatever they failed with.
     """
 
     attempts: int = 8
@@ -98,6 +129,7 @@ class Retry(Struct, frozen=True):
     most: Any = "10m"
     within: Any = "2d"
     never_on: Any = ()  # an exception class, or several
+    on: Any = {}  # exception classes, and the policy for each
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
@@ -109,12 +141,43 @@ class Retry(Struct, frozen=True):
             raise Misuse(
                 f"first={self.first:g} s is more than most={self.most:g} s and would be cut short; give a longer most=."
             )
+        force_setattr(self, "never_on", self.never_on if isinstance(self.never_on, tuple) else (self.never_on,))
+        _refuse_other_classes("never_on", self.never_on, "never_on=(CardDeclined,)")
+        self._read_on()
 
-        kinds = self.never_on if isinstance(self.never_on, tuple) else (self.never_on,)
-        for kind in kinds:
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                raise Misuse(f"never_on={kind!r} is no exception class; write never_on=(CardDeclined,).")
-        force_setattr(self, "never_on", kinds)
+    def _read_on(self) -> None:
+        if not isinstance(self.on, Mapping):
+            raise Misuse(f"on={self.on!r} is no mapping; write {ON_EXAMPLE}.")
+        force_setattr(self, "on", dict(self.on))
+        _refuse_other_classes("on", self.on, ON_EXAMPLE)
+        for kind, policy in self.on.items():
+            if not isinstance(policy, Retry):
+                raise Misuse(f"on={{{kind.__name__}: {policy!r}}} has no policy; write {ON_EXAMPLE}.")
+            if policy.on or policy.never_on:
+                raise Misuse(
+                    f"The policy for {kind.__name__} has its own on= or never_on=; write them in the outer one."
+                )
+            if issubclass(kind, self.never_on):
+                raise Misuse(f"{kind.__name__} is in on= and, by its class, in never_on=; take it out of one of them.")
+
+    def decided_by(self, error: BaseException) -> str:
+        """Return the name of the class in `on` that decides after an error; "": none does.
+
+        Of a group, the error whose policy allows the fewest starts decides.
+        """
+        kind = next((kind for kind in type(error).__mro__ if kind in self.on), None)
+        if kind is None and self.on and isinstance(error, BaseExceptionGroup):
+            return min(map(self.decided_by, error.exceptions), key=lambda name: self.policy_of(name).attempts)
+        return "" if kind is None else _full_name(kind)
+
+    def policy_of(self, name: str) -> Retry:
+        """Return the policy of a class in `on`, by its recorded name; this one if there is none.
+
+        The module counts only where two classes share a name: a script's is `__main__`, and the worker's another.
+        """
+        known = {_full_name(kind): policy for kind, policy in self.on.items()}
+        alike = (policy for other, policy in known.items() if other.rpartition(":")[2] == name.rpartition(":")[2])
+        return known.get(name) or next(alike, self)
 
     def gives_up_on(self, error: BaseException) -> bool:
         """Whether the error is one of `never_on`, or a group that contains one."""
@@ -133,6 +196,16 @@ class Retry(Struct, frozen=True):
     def may_start(self, starts: int, spent: float) -> bool:
         """Whether a start without a delay is allowed: the one after a crash."""
         return bool(starts <= self.attempts and spent <= self.within)
+
+
+def _refuse_other_classes(name: str, kinds: Iterable[Any], example: str) -> None:
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise Misuse(f"{name}={kind!r} is no exception class; write {example}.")
+
+
+def _full_name(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 DEFAULT_RETRY = Retry()

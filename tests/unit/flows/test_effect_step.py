@@ -1,0 +1,266 @@
+"""Functions under @app.effect: described at each call, performed once, looked for when the outcome is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import Struct, field
+
+from tests.unit.flows.stage import Died, Stage
+from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, OutcomeUnknown, Unknown, Waiting
+from twiceproof.effects.base import Effect, Look, outgoing_headers
+from twiceproof.effects.repeat import NEVER, SAFE, Declared
+
+
+class Bank(Struct):
+    """A destination: what it was asked for, by the key that came with it. It may lose its answers."""
+
+    paid: dict[str, int] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    looks: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    answer: Look | None = None
+
+
+class Receipt(Struct, frozen=True):
+    key: str
+    amount: int
+
+
+class Pay(Struct, frozen=True):
+    """An effect of these tests: a payment at a `Bank`."""
+
+    bank: Bank
+    amount: int
+    kind: str = "check"
+
+    @property
+    def name(self) -> str:
+        return f"PAY bank/{self.amount}"
+
+    @property
+    def repeat(self) -> Declared:
+        plain = {"safe": SAFE, "never": NEVER}
+        return plain.get(self.kind) or Declared(self.kind, self.look, 2.0, 60.0)  # type: ignore[arg-type]
+
+    @property
+    def result_type(self) -> Any:
+        return Receipt
+
+    def describe(self) -> dict[str, Any]:
+        return {"amount": self.amount}
+
+    def perform(self, effect_key: str) -> Receipt:
+        self.bank.requests.append(effect_key)
+        self.bank.headers.append(dict(outgoing_headers.get()))
+        error = self.bank.errors.pop(0) if self.bank.errors else None
+        if error is None or isinstance(error, OutcomeUnknown):
+            self.bank.paid[effect_key] = self.amount
+        if error is not None:
+            raise error
+        return Receipt(effect_key, self.amount)
+
+    def look(self, effect_key: str) -> Look:
+        self.bank.looks.append(effect_key)
+        if self.bank.answer is not None:
+            return self.bank.answer
+        found = self.bank.paid.get(effect_key)
+        return Absent() if found is None else Happened(Receipt(effect_key, found))
+
+
+def pay_flow(stage: Stage, bank: Bank, kind: str = "check", *, is_async: bool = False, **process: Any) -> Any:
+    app = stage.process(**process)
+    if is_async:
+
+        @app.effect(external="payment:{result.key}")
+        async def pay(order: int) -> Effect[Receipt]:
+            return Pay(bank, order, kind)
+
+        @app.flow(key="order:{order}", name="sync")
+        async def flow(order: int) -> int:
+            return (await pay(order)).amount
+
+        return lambda order: asyncio.run(flow(order))
+
+    @app.effect
+    def pay(order: int) -> Effect[Receipt]:
+        return Pay(bank, order, kind)
+
+    @app.flow(key="order:{order}", name="sync")
+    def flow(order: int) -> int:
+        return pay(order).amount
+
+    return flow
+
+
+@pytest.fixture(params=[False, True], ids=["def", "async def"])
+def is_async(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_an_effect_is_performed_once_and_replayed(stage: Stage, is_async: bool) -> None:
+    bank = Bank()
+    flow = pay_flow(stage, bank, is_async=is_async)
+    assert [flow(17), flow(17)] == [17, 17]
+    assert (len(bank.requests), bank.looks) == (1, [])
+
+
+@pytest.mark.parametrize("kind", ["safe", "keyed", "check", "never"])
+def test_the_effect_decides_how_its_step_may_be_repeated(stage: Stage, kind: str) -> None:
+    pay_flow(stage, Bank(), kind)(17)
+    assert stage.entries("sync", "order:17")["pay"].note.repeat == kind
+
+
+def test_an_answer_that_was_lost_is_looked_for_and_adopted(stage: Stage, is_async: bool) -> None:
+    bank = Bank(errors=[OutcomeUnknown("no answer")])
+    assert pay_flow(stage, bank, is_async=is_async)(17) == 17
+    assert (len(bank.requests), bank.looks) == (1, bank.requests)
+
+
+def test_what_was_refused_is_asked_for_again_under_the_same_key(stage: Stage, is_async: bool) -> None:
+    bank = Bank(errors=[NotDone("busy")])
+    assert pay_flow(stage, bank, is_async=is_async)(17) == 17
+    assert len(bank.requests) == 2
+    assert len(set(bank.requests)) == 1
+
+
+def test_a_refusal_that_no_retry_cures_fails_at_once(stage: Stage, is_async: bool) -> None:
+    bank = Bank(errors=[NotDone("card declined", final=True)])
+    with pytest.raises(NotDone, match="card declined"):
+        pay_flow(stage, bank, is_async=is_async)(17)
+    assert (len(bank.requests), bank.paid) == (1, {})
+
+
+def test_an_unknown_outcome_at_a_destination_that_cannot_tell_is_for_a_person(stage: Stage, is_async: bool) -> None:
+    bank = Bank(errors=[OutcomeUnknown("no answer")], answer=Unknown("down"))
+    with pytest.raises(NeedsReview, match="cannot tell"):
+        pay_flow(stage, bank, is_async=is_async)(17)
+    assert len(bank.requests) == 1
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_process_killed_between_effect_and_record_does_not_repeat_it(stage: Stage, landed: bool) -> None:
+    bank = Bank()
+    with pytest.raises(Died):
+        pay_flow(stage, bank, at=3, landed=landed)(17)
+    stage.lapse()
+    stage.clock.advance(10)
+    assert pay_flow(stage, bank)(17) == 17
+    assert len(bank.requests) == 1
+
+
+@pytest.mark.parametrize("amount", [1, 2])
+def test_a_replay_that_describes_another_effect_stops_for_review(stage: Stage, amount: int) -> None:
+    bank, app, amounts = Bank(), stage.process(), [1]
+
+    @app.effect
+    def pay(order: int) -> Effect[Receipt]:
+        return Pay(bank, amounts[0])
+
+    @app.flow(key="order:{order}", name="sync")
+    def flow(order: int) -> int:
+        paid = pay(order)
+        app.sleep("1h")
+        return paid.amount
+
+    with pytest.raises(Waiting):
+        flow(17)
+    stage.clock.advance(3_601)
+    amounts[0] = amount
+    if amount == 1:
+        assert flow(17) == 1
+    else:
+        with pytest.raises(NeedsReview, match="called with another amount"):
+            flow(17)
+    assert len(bank.requests) == 1
+
+
+def test_outside_of_a_flow_it_is_performed_as_it_is(stage: Stage) -> None:
+    bank, app = Bank(), stage.process()
+
+    @app.effect
+    def pay(order: int) -> Effect[Receipt]:
+        return Pay(bank, order)
+
+    assert [pay(1).amount, pay(1).amount] == [1, 1]
+    assert len(set(bank.requests)) == 2  # no run remembers anything: each call has a key of its own
+
+
+def test_an_undo_may_be_an_effect(stage: Stage) -> None:
+    bank, back, app = Bank(), Bank(), stage.process()
+
+    @app.effect
+    def refund(result: Receipt) -> Effect[Receipt]:
+        return Pay(back, -result.amount)
+
+    @app.effect(undo=refund)
+    def pay(order: int) -> Effect[Receipt]:
+        return Pay(bank, order)
+
+    @app.flow(key="order:{order}", name="sync")
+    def flow(order: int) -> None:
+        pay(order)
+        raise RuntimeError("no stock")
+
+    with pytest.raises(RuntimeError, match="no stock"):
+        flow(17)
+    assert list(back.paid.values()) == [-17]
+    assert stage.entries("sync", "order:17")["undo:pay"].state == "done"
+
+
+def test_an_effect_carries_the_correlation_id(stage: Stage, is_async: bool) -> None:
+    bank = Bank()
+    flow = pay_flow(stage, bank, is_async=is_async)
+    with stage.apps[0].correlate("trace-1"):
+        flow(17)
+    assert bank.headers == [{"correlation-id": "trace-1"}]
+
+
+def test_an_effect_without_a_name_is_a_step_named_after_what_it_does(stage: Stage) -> None:
+    from twiceproof.flows.effect_step import perform_here
+
+    bank, app = Bank(), stage.process()
+
+    @app.flow(key="order:{order}", name="sync")
+    def flow(order: int) -> int:
+        first = perform_here(app.parts, Pay(bank, order))
+        return first.amount + perform_here(app.parts, Pay(bank, 1)).amount
+
+    assert [flow(17), flow(17)] == [18, 18]
+    assert len(bank.requests) == 2
+    assert set(stage.entries("sync", "order:17")) == {"PAY[bank/17]", "PAY[bank/1]"}
+
+
+def test_an_effect_without_a_name_is_awaited_in_an_async_flow(stage: Stage) -> None:
+    from twiceproof.flows.effect_step import perform_here
+
+    bank, app = Bank(), stage.process()
+
+    @app.flow(key="order:{order}", name="sync")
+    async def flow(order: int) -> int:
+        return (await perform_here(app.parts, Pay(bank, order))).amount
+
+    assert [asyncio.run(flow(17)), asyncio.run(flow(17))] == [17, 17]
+    assert len(bank.requests) == 1
+
+
+def test_what_is_no_effect_is_refused(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.effect
+    def pay(order: int) -> Any:
+        return {"amount": order}
+
+    @app.effect
+    async def slow(order: int) -> Any:
+        await asyncio.sleep(0)
+
+    with pytest.raises(Misuse, match="returned dict, and not an effect"):
+        pay(17)
+    with pytest.raises(Misuse, match="awaits something"):
+        asyncio.run(slow(17))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="there are http, sql"):
+        app.effects.ftp  # noqa: B018
