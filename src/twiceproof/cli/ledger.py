@@ -68,7 +68,7 @@ RESTORE_EPILOG = """\b
 Examples:
   twiceproof --store sqlite:///shop.db ledger restore shop-backup.db
 What was done since the backup is not in it: record that before you start
-workers (docs: back up and restore).
+workers: twiceproof rebuild plan
 """
 
 
@@ -84,7 +84,7 @@ def restore(target: LedgerTarget, file: Path) -> None:
     report = _copied(target, sqlite_url(file), target.url, in_use=True)
     _show(target, report, "restored")
     if not target.json:
-        show_text("Record what was done since the backup before you start workers.")
+        show_text("Record what was done since the backup before you start workers: twiceproof rebuild plan")
 
 
 UNLOCK_EPILOG = """\b

@@ -25,12 +25,14 @@ from ..base import (
     Disconnected,
     Finding,
     NoLedger,
+    after_id,
+    after_key,
     chosen,
+    cursor_of_key,
     indexed_by_time,
     soonest,
 )
 from ..notifications import names_to_notify
-from ..sql import after_id, after_key, cursor_of_key
 from .codec import (
     ServerFunctions,
     beside_values,
