@@ -51,7 +51,7 @@ def test_a_request_that_never_left_is_clean(client: HttpClient) -> None:
         client.send(post(unused_port()))
 
 
-def test_a_connection_that_breaks_after_sending_leaves_a_doubt_and_is_not_tried_again(client: HttpClient) -> None:
+def test_a_connection_that_breaks_after_sending_leaves_a_doubt_and_ends_the_try(client: HttpClient) -> None:
     with trap(b"") as server, pytest.raises(OutcomeUnknown, match="is unknown"):
         client.send(post(server.port))
     assert len(server.requests) == 1
