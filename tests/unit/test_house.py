@@ -26,6 +26,7 @@ SHORT_MODULES = {
     "server.routes.callbacks": "one file for each noun of the API",
     "server.routes.health": "one file for each noun of the API",
     "server.routes.webhooks": "one file for each noun of the API",
+    "stores.sqlite.bulk": "the files of a technology have the same names",
     "stores.sqlite.notify": "the files of a technology have the same names",
 }
 LONG_MODULES: dict[str, str] = {}

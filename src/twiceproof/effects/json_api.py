@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -10,17 +9,16 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from ..claims.error_classification import retry_after
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..secret import Env, secrets_of
 from .base import outgoing_headers
+from .http_answers import retry_after_of
 from .http_client import HttpAnswer, HttpRequest, pooled
+from .http_request import EFFECT_KEY_HEADER, Token
 
 __all__ = ["ApiAnswer", "JsonApi", "Token", "encoded", "json_api", "plain_values"]
 
-Token = Callable[[], str] | Env
 Send = Callable[[HttpRequest], HttpAnswer]
-EFFECT_KEY_HEADER = "Twiceproof-Effect-Key"
 TIMEOUT = 30.0
 LONGEST = 300  # characters of an answer in a message
 TOO_MANY = 429
@@ -38,11 +36,12 @@ def json_api(url: str, auth: Token, *, timeout: float = TIMEOUT, send: Send | No
 
 
 class ApiAnswer(Struct, frozen=True):
-    """An answer whose body is JSON, or else empty."""
+    """An answer with its body read as JSON. `pause` is what it asks for, in seconds."""
 
     status: int
     headers: Mapping[str, str]
     body: Any
+    pause: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -69,7 +68,6 @@ class JsonApi(Struct, frozen=True):
     auth: Token
     timeout: float
     send: Send | None
-    now: Callable[[], float] = time.time
 
     @property
     def host(self) -> str:
@@ -110,14 +108,16 @@ class JsonApi(Struct, frozen=True):
         """Return a 2xx. A 4xx means that nothing was done, a 5xx does not tell. `wait`: after a 429 without a time."""
         if answer.ok:
             return answer
-        pause = retry_after(_Paused(answer.headers), self.now())
         if answer.status == TOO_MANY:
             raise NotDone(
-                f"{what} has too many requests ({answer.told}); it can be tried later.", retry_after=pause or wait
+                f"{what} has too many requests ({answer.told}); it can be tried later.",
+                retry_after=answer.pause or wait,
             )
         if 400 <= answer.status < 500:
             raise NotDone(f"{what} is refused ({answer.told}).", final=answer.status not in PASSING)
-        raise OutcomeUnknown(f"{what} failed ({answer.told}); whether it was done is unknown.", retry_after=pause)
+        raise OutcomeUnknown(
+            f"{what} failed ({answer.told}); whether it was done is unknown.", retry_after=answer.pause
+        )
 
     def _token(self) -> str:
         token = secrets_of(self.auth)[0] if isinstance(self.auth, Env) else self.auth()
@@ -126,19 +126,12 @@ class JsonApi(Struct, frozen=True):
         return token
 
 
-class _Paused(Exception):
-    """Never raised: the form in which a Retry-After is read."""
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self.headers = headers
-
-
 def _answer_of(answer: HttpAnswer) -> ApiAnswer:
     try:
         body = msgspec.json.decode(answer.body) if answer.body else None
     except msgspec.DecodeError:
         body = answer.body.decode("utf-8", "replace")[:LONGEST]
-    return ApiAnswer(answer.status, answer.headers, body)
+    return ApiAnswer(answer.status, answer.headers, body, retry_after_of(answer))
 
 
 def encoded(text: str) -> str:

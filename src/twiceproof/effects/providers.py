@@ -103,6 +103,7 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": 
     in_progress: tuple[int, ...] = ()
     final: tuple[int, ...] = ()
     refused: tuple[int, ...] = ()
+    regional: bool = False
     conflict: ProviderConflict | None = None
     mark: str = ""
     look: str = ""
