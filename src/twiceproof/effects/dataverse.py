@@ -21,8 +21,16 @@ from .base import Absent, Happened, Look, Unknown
 from .json_api import ApiAnswer, JsonApi, Token, encoded, json_api, plain_values
 from .repeat import SAFE, Declared, check
 
-__all__ = ["DataverseChange", "DataverseRow", "DataverseWrite", "change", "create_only", "environment", "update_only"]
-__all__ += ["upsert"]
+__all__ = [
+    "DataverseChange",
+    "DataverseRow",
+    "DataverseWrite",
+    "change",
+    "create_only",
+    "environment",
+    "update_only",
+    "upsert",
+]
 
 VERSION = "v9.2"
 HEADERS = {"OData-Version": "4.0", "OData-MaxVersion": "4.0"}

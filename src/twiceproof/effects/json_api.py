@@ -87,6 +87,7 @@ class JsonApi(Struct, frozen=True):
 
         A write carries its effect key, so that the service's log leads back to the step.
         """
+        token = self._token()
         query = f"?{urlencode(params, quote_via=quote)}" if params else ""
         body = b"" if json is None else msgspec.json.encode(json)
         all_headers = {
@@ -95,10 +96,10 @@ class JsonApi(Struct, frozen=True):
             **({EFFECT_KEY_HEADER: effect_key} if effect_key else {}),
             **outgoing_headers.get(),
             **(headers or {}),
-            "Authorization": f"Bearer {self._token()}",
+            "Authorization": f"Bearer {token}",
         }
         request = HttpRequest(method, f"{self.url}{path}{query}", all_headers, body, self.timeout)
-        return _answer_of((self.send or pooled().send)(request))
+        return _answer_of((self.send or pooled().send)(request), token)
 
     def require(self, method: str, path: str, **given: Any) -> ApiAnswer:
         """Like `call`, and raise for every status but 2xx."""
@@ -126,11 +127,13 @@ class JsonApi(Struct, frozen=True):
         return token
 
 
-def _answer_of(answer: HttpAnswer) -> ApiAnswer:
+def _answer_of(answer: HttpAnswer, token: str) -> ApiAnswer:
+    """Read an answer without the token: a server may repeat it, and messages are kept."""
+    data = answer.body.replace(token.encode(), b"***")
     try:
-        body = msgspec.json.decode(answer.body) if answer.body else None
+        body = msgspec.json.decode(data) if data else None
     except msgspec.DecodeError:
-        body = answer.body.decode("utf-8", "replace")[:LONGEST]
+        body = data.decode("utf-8", "replace")[:LONGEST]
     return ApiAnswer(answer.status, answer.headers, body, retry_after_of(answer))
 
 

@@ -15,8 +15,16 @@ from msgspec import Struct
 from ..errors import Misuse, NotDone
 from .json_api import ApiAnswer, JsonApi, Token, encoded, json_api
 
-__all__ = ["AirtableTable", "RowTable", "SharePointList", "SheetTable", "StoredTableRow", "airtable", "sharepoint"]
-__all__ += ["sheets"]
+__all__ = [
+    "AirtableTable",
+    "RowTable",
+    "SharePointList",
+    "SheetTable",
+    "StoredTableRow",
+    "airtable",
+    "sharepoint",
+    "sheets",
+]
 
 AIRTABLE, SHEETS, GRAPH = "https://api.airtable.com", "https://sheets.googleapis.com", "https://graph.microsoft.com"
 AIRTABLE_PAUSE = 30.0  # seconds that Airtable asks for after a 429

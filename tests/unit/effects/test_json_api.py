@@ -67,6 +67,12 @@ def test_an_answer_that_is_no_json_is_shown_in_part() -> None:
     assert len(str(caught.value)) < 500
 
 
+def test_a_token_that_a_server_repeats_is_not_shown() -> None:
+    api, _ = answering(400, b'{"error": {"message": "canary is not valid"}}')
+    with pytest.raises(NotDone, match=r"\*\*\* is not valid"):
+        api.require("GET", "/rows")
+
+
 @pytest.mark.parametrize("url", ["", "api.example.org", "ftp://x", "https://me:pw@x", "https://x?key=1"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(Misuse):

@@ -34,7 +34,7 @@ class SimulatedAnswer(Struct, frozen=True):
 
 
 class Simulator:
-    """`with DataverseSimulator() as simulator:` serves on `simulator.url` until the block ends.
+    """`with DataverseSimulator(…) as simulator:` serves on `simulator.url`; or `start` it, and `close` it.
 
     Requests are carried out one after the other, which makes each of them atomic. `requests` lists those that came.
     """
@@ -67,7 +67,7 @@ class Simulator:
             raise RuntimeError("the simulator is not running; use it in a with statement")
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> Self:
+    def start(self) -> Self:
         simulator = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -88,13 +88,19 @@ class Simulator:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         request = _read(handler)
