@@ -28,6 +28,7 @@ FAULTS = {
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
     "F21": "f21_lost_effects",
+    "F23": "f23_rebuild_killed",
     "H1": "h1_simulated_histories",
     "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
@@ -50,6 +51,7 @@ LONGEST_FIRST = [
     "F14",
     "F15",
     "F21",
+    "F23",
 ]
 
 
