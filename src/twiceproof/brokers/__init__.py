@@ -1,0 +1,1 @@
+"""Message brokers: the seam of four methods, and one file for each technology."""
