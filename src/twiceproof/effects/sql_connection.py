@@ -42,7 +42,7 @@ class SqlConnection:
         self.reused = reused  # it was idle, and the server may have closed it meanwhile
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> Answered:
-        """Run one statement with the driver's own placeholders (`?` or `%s`). Rows are plain tuples. Raises `SqlError`."""
+        """Run one statement, with the driver's placeholders (`?` or `%s`); rows are plain tuples. Raises `SqlError`."""
         try:
             with contextlib.closing(self._cursor()) as cursor, self._plain_texts():
                 cursor.execute(sql, tuple(values))
@@ -91,7 +91,8 @@ class SqlConnection:
             yield
         finally:
             if restore is not None and not self.broken:
-                restore()
+                with contextlib.suppress(Exception):  # its server is gone
+                    restore()
 
     def _in_transaction(self) -> bool:
         if self.dialect == "sqlite":
