@@ -45,7 +45,7 @@ class SqlConnection:
         """Run one statement, with the driver's placeholders (`?` or `%s`); rows are plain tuples. Raises `SqlError`."""
         try:
             with contextlib.closing(self._cursor()) as cursor, self._plain_texts():
-                cursor.execute(sql, tuple(values))
+                cursor.execute(sql, *([tuple(values)] if values else []))  # without values, % is a letter
                 if cursor.description is None:
                     return Answered((), [], cursor.rowcount)
                 columns = tuple(column[0] for column in cursor.description)
