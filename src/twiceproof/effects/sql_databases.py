@@ -101,9 +101,7 @@ class SqlDatabase:
         try:
             yield opened.connection
         finally:
-            opened.close()
-            if not is_connection(opened.connection):  # PyMySQL's, of a function
-                _close(opened.connection)
+            opened.close()  # PyMySQL's connections are context managers, too: leaving one closes it
 
     def is_ledgers(self, store: JoinedStore) -> bool:
         """Whether this is the very database of the ledger, as the same user: writes to both can be one transaction."""
