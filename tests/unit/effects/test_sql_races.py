@@ -36,10 +36,9 @@ def source_of(place: Place, level: str) -> Iterator[Any]:
         yield place.url  # it knows no other level
         return
     with contextlib.closing(place.connection()) as connection:
-        if place.dialect == "postgresql":
-            connection.isolation_level = LEVELS.index(level) + 2  # psycopg.IsolationLevel
-        else:
-            connection.cursor().execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        for_all = "SESSION CHARACTERISTICS AS" if place.dialect == "postgresql" else "SESSION"
+        connection.cursor().execute(f"SET {for_all} TRANSACTION ISOLATION LEVEL {level}")
+        connection.commit()
 
         @contextlib.contextmanager
         def lent() -> Iterator[Any]:
