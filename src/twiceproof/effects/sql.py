@@ -142,17 +142,11 @@ class RowEffect(Struct, frozen=True, eq=False):
     def _on(self, database: SqlDatabase, connection: SqlConnection, effect_key: str, *, joined: bool) -> Row:
         writer = RowWriter(database, connection, self.request, effect_key, joined=joined)
         for _ in range(ROUNDS):
-            row = writer.find()
-            if row is not None:
+            row, created = writer.find_or_insert()
+            if row is not None and not created:
                 row = self._settled(writer, row)
-                if row is not None:
-                    return self._row(row, effect_key)
-                continue
-            if writer.refused_by:
-                raise writer.other_index(writer.refused_by)
-            row = writer.insert()
             if row is not None:
-                return self._row(row, effect_key, created=True)
+                return self._row(row, effect_key, created=created)
         raise NotDone(
             f"{self.request.table} refuses the row as one that exists, and does not show it: it is hidden from this "
             "user (row-level security), read from a replica that lags, or deleted as soon as it is written. Nothing "

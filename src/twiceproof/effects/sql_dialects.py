@@ -53,6 +53,7 @@ class DialectRules(Protocol):
 
     mark: str
     returns_rows: bool  # whether an INSERT can return its row
+    finds_and_inserts: bool  # whether one statement can do both, without locks on what it reads
 
     def find(self, connection: SqlConnection, schema: str, name: str) -> FoundTable | None:
         """What the catalogue says of a table; None: it is not there."""
@@ -118,6 +119,7 @@ WHERE i.indrelid = %s AND i.indisunique AND k.place <= i.indnkeyatts ORDER BY c.
 class PostgresRules:
     mark = "%s"
     returns_rows = True
+    finds_and_inserts = True
 
     def find(self, connection: SqlConnection, schema: str, name: str) -> FoundTable | None:
         dotted = ".".join(_double_quoted(part) for part in (schema, name) if part)
@@ -182,6 +184,7 @@ OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 class SqliteRules:
     mark = "?"
     returns_rows = True
+    finds_and_inserts = False
 
     def find(self, connection: SqlConnection, schema: str, name: str) -> FoundTable | None:
         (version,) = connection.run("SELECT sqlite_version()").rows[0]
@@ -260,6 +263,7 @@ ORDER BY index_name, seq_in_index"""
 
 class MariadbRules:
     mark = "%s"
+    finds_and_inserts = False
 
     def __init__(self, *, returns_rows: bool) -> None:
         self.returns_rows = returns_rows  # MariaDB's INSERT does, MySQL's does not

@@ -1,8 +1,9 @@
 """One row of a table, by its unique key: found, inserted or updated, on one connection.
 
-The row is looked for first. An INSERT that meets the row draws a number from the table's sequence every time, and on
-MariaDB takes a lock; most calls for a known key are reads. `ON CONFLICT DO NOTHING` returns no row to the caller that
-comes second, so the row is read again. `DO UPDATE` would return it, but writes it, and runs its triggers, to no end.
+The row is looked for first, on PostgreSQL by the same statement that inserts it: an INSERT that meets the row draws a
+number from the table's sequence every time, and on MariaDB takes a lock, while most calls for a known key are reads.
+`ON CONFLICT DO NOTHING` returns no row to the caller that comes second, so the row is read again. `DO UPDATE` would
+return it, but writes it, and runs its triggers, to no end.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class _Statements(Struct, frozen=True):
     find: str
     insert: str
     update: str
+    either: str
     until: float
 
 
@@ -87,21 +89,45 @@ class RowWriter:
             self._refuse_merged(row)
         return row
 
+    def find_or_insert(self) -> tuple[dict[str, Any] | None, bool]:
+        """Return the row, and whether it was inserted. One round trip, where the database can do both in it."""
+        row = None if self._made.either else self.find()
+        if row is not None:
+            return row, False
+        if self.refused_by:
+            raise self.other_index(self.refused_by)
+        if not self._made.either:
+            row = self.insert()
+            return row, row is not None
+        answer = self._writing(self._made.either, self._encoded(self._request.key) + self._encoded(self._given))
+        if answer is None or not answer.rows:
+            return self.find(), False
+        ((created, *cells),) = answer.rows
+        row = dict(zip(self._made.columns, cells, strict=True))
+        (self._refuse_changed if created else self._refuse_merged)(row)
+        return row, created
+
     def insert(self) -> dict[str, Any] | None:
         """Insert the row and return it; None if it is there, or if another unique index refused it."""
+        answer = self._writing(self._made.insert, self._encoded(self._given))
+        if answer is None:
+            return None
+        row = self._row(answer) if self._made.rules.returns_rows else self.find()
+        if row is not None:
+            self._refuse_changed(row)
+        return row
+
+    def _writing(self, statement: str, values: Sequence[Any]) -> Answered | None:
+        """Run an INSERT; None if a unique index refused it."""
         with self._explained(writes=True):
             try:
                 with self._savepoint():
-                    answer = self._connection.run(self._made.insert, self._encoded(self._given))
+                    return self._connection.run(statement, values)
             except SqlError as error:
                 if error.meaning != "unique":
                     raise
                 self.refused_by = "" if error.index == self._made.index.name else error.index or "another one"
                 return None
-        row = self._row(answer) if self._made.rules.returns_rows else self.find()
-        if row is not None:
-            self._refuse_changed(row)
-        return row
 
     def update(self) -> dict[str, Any] | None:
         """Write the values over the row, and return it; None: it is gone."""
@@ -259,7 +285,7 @@ def _written(connection: SqlConnection, request: RowRequest, until: float) -> _S
 
 def _texts(
     rules: DialectRules, table: FoundTable, index: FoundIndex, request: RowRequest, columns: Sequence[str]
-) -> tuple[str, str, str]:
+) -> tuple[str, str, str, str]:
     quote = rules.quote
     name = ".".join(quote(part) for part in (table.schema, table.name) if part)
     listed = ", ".join(map(quote, columns))
@@ -269,11 +295,21 @@ def _texts(
     insert = f"INSERT INTO {name} ({', '.join(map(quote, request.written))}) VALUES ({marks}) {rules.target(index)}"  # noqa: S608 - names are quoted
     changes = ", ".join(f"{quote(column)} = {rules.mark}" for column in request.values)
     exact = [rules.same_bytes(column) for column, value in request.key.items() if isinstance(value, str)]
+    find = f"SELECT {listed} FROM {name} WHERE {where}"  # noqa: S608 - names are quoted
     return (
-        f"SELECT {listed} FROM {name} WHERE {where}",  # noqa: S608 - names are quoted
+        find,
         f"{insert}{returned}",
         f"UPDATE {name} SET {changes} WHERE {' AND '.join([where, *exact])}",  # noqa: S608 - names are quoted
+        _either(listed, find, f"{insert}{returned}", marks) if rules.finds_and_inserts else "",
     )
+
+
+def _either(listed: str, find: str, insert: str, marks: str) -> str:
+    """The insert of a row that the same statement did not find: for one that is there, no number is drawn."""
+    unless_found = f"SELECT {marks} WHERE NOT EXISTS (SELECT 1 FROM found)"  # noqa: S608 - names are quoted
+    inserted = insert.replace(f"VALUES ({marks})", unless_found, 1)
+    both = f"WITH found AS ({find}), made AS ({inserted})"
+    return f"{both} SELECT false, {listed} FROM found UNION ALL SELECT true, {listed} FROM made"  # noqa: S608
 
 
 def _refuse_unknown_columns(request: RowRequest, table: FoundTable) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from tests.unit.effects.sql_places import EVERYWHERE, Place, places, sqlite_place
 from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknown
-from twiceproof.effects import sql
+from twiceproof.effects import sql, sql_dialects
 from twiceproof.effects.base import Effect
 from twiceproof.effects.sql import Row
 from twiceproof.effects.sql_databases import database_of
@@ -76,6 +77,7 @@ def test_a_lost_race_is_read_again(place: Place, monkeypatch: pytest.MonkeyPatch
 
 def test_a_row_that_is_deleted_after_a_lost_race_is_inserted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.run("INSERT INTO customers (email) VALUES ('ana@example.com')")
+    _look_apart(monkeypatch)
     looks: list[Any] = []
     true_find = sql.RowWriter.find
 
@@ -92,13 +94,20 @@ def test_a_row_that_is_deleted_after_a_lost_race_is_inserted(place: Place, monke
 
 
 def test_a_row_that_is_refused_and_never_seen_ends_the_loop(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    _look_apart(monkeypatch)
     find(place)
     monkeypatch.setattr(sql.RowWriter, "find", lambda writer: None)
     with pytest.raises(NotDone, match="does not show it: it is hidden from this user"):
         find(place)
 
 
+def _look_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On PostgreSQL too, look by one statement and insert by another, so that a test can act in between."""
+    monkeypatch.setattr(sql_dialects.PostgresRules, "finds_and_inserts", False)
+
+
 def _overtake(monkeypatch: pytest.MonkeyPatch, act: Any) -> list[bool]:
+    _look_apart(monkeypatch)
     done: list[bool] = []
     true_insert = sql.RowWriter.insert
 
@@ -132,6 +141,30 @@ def test_a_race_that_another_unique_index_ends_finds_the_row(place: Place, monke
     insert = "INSERT INTO customers (email, phone) VALUES ('ana@example.com', '1')"
     overtaken = _overtake(monkeypatch, lambda: place.run(insert))
     assert not with_phone(place, "ana@example.com").created and overtaken
+
+
+BLOCKED = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type='Lock' AND datname=current_database()",
+    "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_caller_waits_for_another_that_is_inserting_the_row(place: Place, ends: str) -> None:
+    """The other has inserted it and not committed: whether it is there is decided by how that transaction ends."""
+    if place.dialect == "sqlite":
+        return  # it has one writer at a time
+    find_other = sql.find_or_create(place.url, "customers", key={"email": "bo@example.com"}, values={"phone": "7"})
+    find_other.perform("tp_0")
+    place.run("DELETE FROM customers")
+    with contextlib.closing(place.connection()) as other, ThreadPoolExecutor(1) as pool:
+        other.cursor().execute("INSERT INTO customers (email, phone) VALUES ('bo@example.com', '7')")
+        waiting = pool.submit(find_other.perform, "tp_1")
+        while place.run(BLOCKED[place.dialect]) != [(1,)]:
+            assert not waiting.done()
+        getattr(other, ends)()
+        assert waiting.result(20).created == (ends == "rollback")
+    assert len(place.customers()) == 1
 
 
 # -- upsert --------------------------------------------------------------------------------------
@@ -346,7 +379,7 @@ def test_a_text_that_looks_like_sql_is_a_value(place: Place) -> None:
 
 def test_an_idle_connection_that_its_server_closed_is_replaced(place: Place) -> None:
     find(place)
-    for handle in database_of(place.url)._idle:
+    for handle in [connection.handle for connection in database_of(place.url)._idle]:
         if place.dialect == "sqlite":
             return  # it has no server
         import os
@@ -369,7 +402,7 @@ def test_a_connection_lost_while_writing_leaves_the_outcome_unknown(
 
     def run(connection: Any, text: str, values: Any = ()) -> Any:
         answer = true_run(connection, text, values)
-        if text.startswith("INSERT"):
+        if "INSERT" in text:
             error = SqlError(RuntimeError("gone"), connection.dialect)
             error.meaning = "lost"
             raise error

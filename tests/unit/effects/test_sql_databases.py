@@ -90,7 +90,7 @@ def test_connections_of_a_url_are_used_again_and_few_are_kept(place: Place) -> N
     created(place.url)
     (kept,) = database._idle
     with connect(place.url) as connection:
-        assert connection.handle is kept
+        assert connection is kept
     with contextlib.ExitStack() as stack:
         for _ in range(KEPT + 2):
             stack.enter_context(connect(place.url))
