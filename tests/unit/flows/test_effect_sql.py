@@ -132,11 +132,13 @@ def test_a_sqlalchemy_engine_on_the_ledgers_database_joins_it(url: str) -> None:
 @pytest.mark.server
 def test_another_user_of_the_same_database_does_not_join_it(postgres_dsn: str) -> None:
     """Their rights differ: what one may write, the other may not even see."""
+    App(postgres_dsn).close()
     with connect(postgres_dsn) as connection:
         connection.run(TABLE)
         connection.run("DROP ROLE IF EXISTS tp_clerk")
         connection.run("CREATE ROLE tp_clerk LOGIN")
         connection.run("GRANT ALL ON customers TO tp_clerk")
+        connection.run("GRANT USAGE ON SCHEMA twiceproof TO tp_clerk")  # to see the ledger, not to write it
     try:
         with App(postgres_dsn) as app:
             assert buying(app, postgres_dsn.replace("postgres@", "tp_clerk@"))(1).created
