@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from tests.servers.dovecot import Dovecot
 from tests.servers.mariadb import MariadbServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
@@ -133,3 +134,8 @@ def fault_proxy() -> Iterator[Callable[[str, int], FaultProxy]]:
     yield make
     for proxy in made:
         proxy.close()
+
+
+@pytest.fixture(scope="session")
+def dovecot() -> Iterator[Dovecot]:
+    yield from _running(Dovecot())

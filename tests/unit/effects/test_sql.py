@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.effects.sql_places import EVERYWHERE, Place, places, sqlite_place
+from tests.unit.effects.sql_places import EVERYWHERE, Place, lost_connection, places, sql_error, sqlite_place
 from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknown
 from twiceproof.effects import sql, sql_dialects
 from twiceproof.effects.base import Effect
 from twiceproof.effects.sql import Row
-from twiceproof.effects.sql_connection import SqlError
 from twiceproof.effects.sql_databases import database_of
 from twiceproof.prove.clocks import ManualClock
 
@@ -73,13 +72,11 @@ def test_a_number_that_is_the_primary_key_is_a_key(place: Place) -> None:
 
 
 def test_a_passing_error_is_followed_by_another_attempt(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    true_insert, errors = sql.RowWriter.find_or_insert, [RuntimeError("deadlock"), RuntimeError("deadlock")]
+    true_insert, errors = sql.RowWriter.find_or_insert, [sql_error("passing"), sql_error("passing")]
 
     def unlucky(writer: Any) -> Any:
         if errors:
-            error = SqlError(errors.pop(), "sqlite")
-            error.meaning = "passing"
-            raise error
+            raise errors.pop()
         return true_insert(writer)
 
     monkeypatch.setattr(sql.RowWriter, "find_or_insert", unlucky)
@@ -91,9 +88,7 @@ def test_a_database_that_is_busy_for_long_is_given_up(place: Place, monkeypatch:
     monkeypatch.setattr(sql, "system_clock", clock)
 
     def busy(writer: Any) -> Any:
-        error = SqlError(RuntimeError("locked"), "sqlite")
-        error.meaning = "passing"
-        raise error
+        raise sql_error("passing")
 
     monkeypatch.setattr(sql.RowWriter, "find_or_insert", busy)
     with pytest.raises(NotDone, match="busy for 10 s") as refusal:
@@ -390,7 +385,7 @@ def test_a_value_that_the_table_refuses_is_final_and_a_missing_parent_is_not(pla
     place.run("CREATE TABLE shops (id INTEGER PRIMARY KEY)")
     parent = "shop INTEGER NOT NULL, FOREIGN KEY (shop) REFERENCES shops (id)"
     place.run(f"CREATE TABLE orders (id INTEGER PRIMARY KEY, {parent})")
-    with pytest.raises(NotDone, match="(?i)null") as refusal:
+    with pytest.raises(NotDone, match=r"(?i)null") as refusal:
         sql.insert_once(place.url, "orders", key={"id": 1}, values={"shop": None}).perform("tp_1")
     assert refusal.value.final
     if place.dialect != "sqlite":  # which checks no parents unless it is told to
@@ -441,9 +436,7 @@ def test_a_connection_lost_while_writing_leaves_the_outcome_unknown(
     def run(connection: Any, text: str, values: Any = ()) -> Any:
         answer = true_run(connection, text, values)
         if "INSERT" in text:
-            error = SqlError(RuntimeError("gone"), connection.dialect)
-            error.meaning = "lost"
-            raise error
+            raise lost_connection(connection.dialect)
         return answer
 
     effect = sql.find_or_create(place.url, "customers", key={"email": "bo@example.com"}, values={"name": "Bo"})
