@@ -465,6 +465,11 @@ def test_the_description_has_no_password(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("url", ["mysql://u:hunter2secret@h", "mysql://u:hunter2secret@[h/crm", "u:hunter2secret@h"])
+def test_a_url_without_a_database_is_not_described(url: str) -> None:
+    assert sql.find_or_create(url, "customers", key=ANA).describe()["database"] == ""
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
