@@ -1,0 +1,10 @@
+"""Reconciliation: find duplicates, and what is missing or different at a destination, after the fact.
+
+The readers, and what `then=` takes. The rest is reached through `@app.reconcile` and its `find`.
+"""
+
+from .actions import Cap, compensate, notify, start
+from .pages import http_pages
+from .readers import csv_rows, file_rows, sql_rows
+
+__all__ = ["Cap", "compensate", "csv_rows", "file_rows", "http_pages", "notify", "sql_rows", "start"]
