@@ -6,11 +6,13 @@ were not read are not missing.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import csv
 import inspect
 import itertools
 import queue
+import re
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +22,8 @@ from msgspec import Struct
 
 from ..clock import Clock
 from ..effects.repeat import Retry
+from ..effects.sql_connection import SqlConnection
+from ..effects.sql_databases import connect, database_of
 from ..errors import Misuse
 
 __all__ = [
@@ -126,44 +130,57 @@ class SqlRows:
         self._params = dict(params or {})
 
     def rows(self, reading: Reading) -> Iterator[Row]:
-        connection = _connected(self._db)
-        try:
-            yield from _rows_of(connection, self._query, self._params)
-        finally:
-            connection.close()
+        with connect(self._db) as connection, _streaming(connection, self._query, self._params) as cursor:
+            names = [column[0] for column in cursor.description or ()]
+            while batch := cursor.fetchmany(BATCH):
+                for values in batch:
+                    yield dict(zip(names, values, strict=True))
 
 
 def sql_rows(db: Any, query: str, params: Mapping[str, Any] | None = None) -> SqlRows:
     """Read the rows of a query, a few at a time: `sql_rows("postgresql://…", "SELECT … WHERE at >= :since", {…})`.
 
     Args:
-        db: A URL (`sqlite:///shop.db`, `postgresql://…`), or a function that returns a DB-API connection, which is
-            closed at the end.
+        db: A URL (`sqlite:///shop.db`, `postgresql://…`, `mariadb://…`), `env("NAME")` of one, a function that makes a
+            connection, a SQLAlchemy engine, or a pool.
         query: One SELECT. Parameters are written `:name`.
         params: Values by name; they are never put into the text of the query.
     """
     if not isinstance(query, str) or not query.strip():
         raise Misuse('sql_rows needs a query; write one like "SELECT id, total FROM orders".')
-    if not (isinstance(db, str) or callable(db)):
-        raise Misuse("sql_rows needs a database; give its URL, or a function that returns a new connection.")
-    return SqlRows(db, query, params)
+    return SqlRows(database_of(db), query, params)
 
 
-def _connected(db: Any) -> Any:
-    from .databases import connect  # drivers are loaded when they are used
-
-    return connect(db)
+# A quoted text, a cast, or a parameter. Texts and casts stay as they are.
+_NAMED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|::|:(?P<name>[A-Za-z_]\w*)")
 
 
-def _rows_of(connection: Any, query: str, params: dict[str, Any]) -> Iterator[Row]:
-    from .databases import streaming
+@contextlib.contextmanager
+def _streaming(connection: SqlConnection, query: str, params: Mapping[str, Any]) -> Iterator[Any]:
+    """Lend a cursor that fetches a few rows at a time. With a plain one, servers send all of them at once."""
+    handle = connection.handle
+    if connection.dialect == "sqlite":
+        cursor = handle.cursor()
+        cursor.row_factory = None
+        with contextlib.closing(cursor):
+            yield cursor.execute(query, dict(params))
+    elif connection.dialect == "postgresql":
+        from psycopg.rows import tuple_row
 
-    cursor = streaming(connection, query, params)
-    names = [column[0] for column in cursor.description or ()]
-    while batch := cursor.fetchmany(BATCH):
-        for values in batch:
-            yield dict(zip(names, values, strict=True)) if not isinstance(values, Mapping) else values
-    cursor.close()
+        with handle.transaction(), handle.cursor("twiceproof_rows", row_factory=tuple_row) as cursor:
+            handle.execute("SET TRANSACTION READ ONLY")
+            yield cursor.execute(_pyformat(query), params) if params else cursor.execute(query)
+    else:
+        from pymysql.cursors import SSCursor
+
+        with contextlib.closing(handle.cursor(SSCursor)) as cursor:
+            cursor.execute(_pyformat(query), dict(params)) if params else cursor.execute(query)
+            yield cursor
+
+
+def _pyformat(query: str) -> str:
+    """Write `:name` as `%(name)s`, and a literal `%` as `%%`, also in quoted texts: drivers read it there."""
+    return _NAMED.sub(lambda found: f"%({found['name']})s" if found["name"] else found[0], query.replace("%", "%%"))
 
 
 # -- files ---------------------------------------------------------------------------------------
