@@ -94,7 +94,9 @@ class Reconciliations:
             wrapper = self.flow(
                 key=tick_key, name=called, stable=("key",), ignore=("grace",), limit=1, keep=keep, on_duplicate="wait"
             )(run)
-            self.flow(key=_plan_key, name=declared.plan_name, keep=keep)(_named(declared.run_plan, "plan", function))
+            self.flow(key=_plan_key, name=declared.plan_name, keep=keep, ignore=("plan",))(
+                _named(declared.run_plan, "plan", function)
+            )
             self.flow(key="{finding}:{occurrence}", name=declared.action_name, keep=keep)(
                 _named(declared.run_step, "action", function)
             )
@@ -105,22 +107,25 @@ class Reconciliations:
 
         return declare
 
-    def reconcile_now(self, name: str, *, grace: Duration | None = None, dry_run: bool = False) -> RunReport:
+    def reconcile_now(
+        self, name: str, *, tick: datetime | None = None, grace: Duration | None = None, dry_run: bool = False
+    ) -> RunReport:
         """Run a reconciliation now, in this process, and return its report. Raises `Waiting` while its grace time runs.
 
         Args:
             name: The reconciliation's name.
+            tick: The time for which it runs, by default now. A second call for the same time goes on with the first.
             grace: Instead of the declared grace time.
             dry_run: Read, compare and look again, but wait for nothing, record nothing and do nothing.
         """
         declared = self._reconciliation(name)
-        tick = datetime.fromtimestamp(self.parts.clock.now(), UTC)
+        moment = tick or datetime.fromtimestamp(self.parts.clock.now(), UTC)
         if dry_run:
-            return declared.dry_run(tick)
+            return declared.dry_run(moment)
         from ..flows.calls import call
 
         patience = None if grace is None else seconds(grace, name="grace", positive=False)
-        report: RunReport = block(call(self.flows[name].here(), (tick, patience), {}))
+        report: RunReport = block(call(self.flows[name].here(), (moment, patience), {}))
         return report
 
     def findings(self, *, name: str = "", state: str = "", limit: int = 100) -> list[FindingShape]:

@@ -41,6 +41,7 @@ __all__ = [
     "find_finding",
     "list_findings",
     "list_notes",
+    "lower_rows",
     "mark_acted",
     "note_of",
     "read_note",
@@ -261,6 +262,13 @@ def _write_note(store: Store, tenant: str, note: ReconcileNote) -> Operation[Non
         write: Write = Insert(at, body) if record is None else Replace(at, body, version=record.version)
         if isinstance((yield from store.write(write)), Written):
             return
+
+
+def lower_rows(store: Store, tenant: str, name: str, source: str) -> Operation[None]:
+    """Expect one row less of a source, because one was just removed there: it has not shrunk by accident."""
+    note = yield from read_note(store, tenant, name)
+    if source in note.rows:
+        yield from _write_note(store, tenant, structs.replace(note, rows={**note.rows, source: note.rows[source] - 1}))
 
 
 def mark_acted(store: Store, tenant: str, name: str, id_: str, outcome: str, *, acted: bool) -> Operation[None]:

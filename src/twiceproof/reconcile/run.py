@@ -30,7 +30,7 @@ from ..stores.encryption import EncryptedEngine
 from .actions import ActionOutcome, ActionPlan, PlanItem, Surroundings, as_action, attempt, make_plan, notify
 from .checks import INCOMPLETE, TOO_MANY, UNUSABLE, Comparison, Discrepancy, condition_of, finding_id
 from .find import Find, checked
-from .findings import OPEN, RecordedRun, mark_acted, read_note, record_run
+from .findings import OPEN, RecordedRun, lower_rows, mark_acted, read_note, record_run
 from .looking import SecondLook, Wanted
 from .matching import Workspace
 from .readers import Reading
@@ -363,6 +363,8 @@ class ReconcileRun:
         rows = look.rows(check.sources[0], item.key)
         outcome = attempt(as_action(check.then), self.around, item, judged, rows)
         acted = outcome.state == "acted"
+        if acted and item.ref:
+            block(lower_rows(parts.store, parts.tenant, name, check.sources[0].origin.name))
         block(mark_acted(parts.store, parts.tenant, name, item.finding, outcome.text, acted=acted))
         return outcome
 
