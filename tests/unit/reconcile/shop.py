@@ -58,7 +58,7 @@ class Shop:
         def create_invoice(order: dict) -> dict:
             return {"id": self.invoice(order["id"], order["total"])}
 
-        @app.flow(key="order:{order[id]}")
+        @app.flow(key="order:{order[id]}", keep="forever")
         def sync_order(order: dict) -> str:
             return create_invoice(order)["id"]
 

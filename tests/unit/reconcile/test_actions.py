@@ -37,8 +37,8 @@ def test_the_recorded_one_stays_in_random_worlds(shop, app):
             for _ in range(dice.randint(1, 3)):
                 id_ = dice.choice(["a", "in", "z"]) + str(dice.random())
                 shop.books.insert(dice.randrange(len(shop.books) + 1), {"id": id_, "reference": number, "amount": 10})
-        shop.run(app)
-        assert {row["id"] for row in shop.books} == recorded
+        report = shop.run(app)
+        assert {row["id"] for row in shop.books} == recorded, (report.outcomes, report.sources)
     assert set(shop.voided.values()) == {1}
 
 
