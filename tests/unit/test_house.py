@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from tools.journeys import LIMITS, MODULES, Journey, listing, measured
 from tools.source_tree import SourceTree, loaded_modules
 
 SHORT, LONG = 100, 450  # lines
+LONGEST_NAME = 80  # characters of the name of a test
+TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
 # Short modules with one importer, each with the reason for which it is a file of its own.
 SHORT_MODULES = {
@@ -68,6 +71,12 @@ def test_a_journey_passes_through_few_files() -> None:
     found = measured()
     assert found.keys() == LIMITS.keys()
     assert {name: listing(found[name]) for name in LIMITS if len(found[name].files) > LIMITS[name].now} == {}
+
+
+def test_the_name_of_a_test_is_a_short_fact() -> None:
+    tests = Path(__file__).parents[1]
+    found = [(path.name, name) for path in tests.rglob("*.py") for name in TEST.findall(path.read_text("utf-8"))]
+    assert len(found) > 3_000 and [pair for pair in found if len(pair[1]) > LONGEST_NAME] == []
 
 
 def test_the_rules_find_what_breaks_them(tmp_path: Path) -> None:

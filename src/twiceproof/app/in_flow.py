@@ -43,6 +43,7 @@ __all__ = ["InFlow"]
 
 # A call that fits two overloads is an awaited one: those come first.
 # mypy: disable-error-code="overload-overlap"
+# ruff: noqa: A002 - `type` is the word that users know
 
 
 A = TypeVar("A")
@@ -51,6 +52,8 @@ C = TypeVar("C")
 D = TypeVar("D")
 R = TypeVar("R")
 T = TypeVar("T")
+Job = Callable[..., Any]
+AsyncJob = Callable[..., Coroutine[Any, Any, Any]]
 Awaited = Coroutine[Any, Any, R] | Callable[[], Coroutine[Any, Any, R]]
 
 DEFAULTS: dict[str | None, bool | None] = {None: None, "approve": True, "reject": False}
@@ -280,20 +283,47 @@ class InFlow:
 
     # -- waits -----------------------------------------------------------------------------------
 
-    def wait_for(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
+    @overload
+    def wait_for(self, name: str, *, type: type[T], timeout: Duration | None = ...) -> T: ...
+
+    @overload
+    def wait_for(self, name: str, *, type: type[T], timeout: Duration, default: D) -> T | D: ...
+
+    @overload
+    def wait_for(self, name: str, *, type: Any = ..., timeout: Duration | None = ..., default: Any = ...) -> Any: ...
+
+    def wait_for(self, name: str, *, type: Any = None, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
         """Suspend the run until a callback arrives under a name, and return its payload. Nothing is held meanwhile.
 
         Args:
             name: The name of the wait, as `app.callback_url(name)` and `app.deliver_to(name=…)` use it.
+            type: The payload's type; by default it is plain JSON. If another payload arrives, the run waits for review.
             timeout: How long to wait. Without a default, `WaitTimedOut` is raised then.
-            default: What is returned after `timeout`.
+            default: What is returned after `timeout`: None, or a value of the type.
         """
-        from ..flows.waits.waiting import wait_for
+        from ..flows.waits.waiting import PayloadType, wait_for
 
         session = inside_flow("app.wait_for")
-        span = _span(timeout, default is not NOTHING)
-        otherwise = NO_RESULT if default is NOTHING else encode_payload(default, "default=")
-        return session.do(wait_for(session, name, span, otherwise), names=("wait",))
+        span, payload = _span(timeout, default is not NOTHING), PayloadType(type)
+        otherwise = NO_RESULT if default is NOTHING else payload.encode_default(default)
+        return session.do(wait_for(session, name, span, otherwise, payload), names=("wait",))
+
+    @overload
+    def waiting_for(self, name: str, *, type: type[T], timeout: Duration | None = ...) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def waiting_for(self, name: str, *, type: type[T], timeout: Duration, default: D) -> Coroutine[Any, Any, T | D]: ...
+
+    def waiting_for(
+        self, name: str, *, type: Any, timeout: Duration | None = None, default: Any = NOTHING
+    ) -> Coroutine[Any, Any, Any]:
+        """Do the same as `wait_for`, awaited, with the same parameters: for type checkers, in an `async def` flow.
+
+        There, `await app.wait_for(…)` returns the same value, but its type is known only in a `def` flow.
+        """
+        if inside_flow("app.waiting_for").drive is not await_:
+            raise Misuse("app.waiting_for is awaited, and this flow is a def; call app.wait_for.")
+        return cast(Coroutine[Any, Any, Any], self.wait_for(name, type=type, timeout=timeout, default=default))
 
     def callback_url(self, name: str) -> StrOrAwaitable:
         """Return the URL whose call ends `app.wait_for(name)`; the same in a replay. It works without a token.
@@ -358,8 +388,35 @@ class InFlow:
         token = block(create_link(self.parts.store, link, seconds(valid, name="valid")))
         return link_url(self.parts.url, token)
 
+    @overload
     def remote(
-        self, *, start: Callable[..., Any], callback: str, timeout: Duration | None = None, retry: Retry | None = None
+        self,
+        *,
+        start: AsyncJob,
+        callback: str,
+        type: type[T],
+        timeout: Duration | None = ...,
+        retry: Retry | None = ...,
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def remote(
+        self, *, start: Job, callback: str, type: type[T], timeout: Duration | None = ..., retry: Retry | None = ...
+    ) -> T: ...
+
+    @overload
+    def remote(
+        self, *, start: Job, callback: str, type: Any = ..., timeout: Duration | None = ..., retry: Retry | None = ...
+    ) -> Any: ...
+
+    def remote(
+        self,
+        *,
+        start: Callable[..., Any],
+        callback: str,
+        type: Any = None,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
     ) -> Any:
         """Start work in another system, once, and wait for its callback.
 
@@ -370,13 +427,15 @@ class InFlow:
             start: Starts the work, given the callback's URL, and `effect_key` if it takes one. It is never repeated
                 blindly.
             callback: The name of the wait.
+            type: The payload's type, as for `wait_for`.
             timeout: How long to wait for the callback.
             retry: How often, and after which pauses, a clean failure to start is tried again.
         """
         from ..flows.waits.callbacks import remote
+        from ..flows.waits.waiting import PayloadType
 
         session = inside_flow("app.remote")
-        work = remote(session, start, callback, _span(timeout), retry or Retry())
+        work = remote(session, start, callback, _span(timeout), retry or Retry(), PayloadType(type))
         return session.do(work, names=("start", "callback", "wait"))
 
 

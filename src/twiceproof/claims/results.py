@@ -32,6 +32,7 @@ __all__ = [
     "declared",
     "encode_given_result",
     "json_of",
+    "json_reader",
     "pack",
     "resource_address",
     "unpack",
@@ -283,12 +284,17 @@ def _customs(part: Any, seen: set[int]) -> Iterator[type]:
             yield from _customs(getattr(part, name), seen)
 
 
-def _decoder(returned: Any, name: str) -> Callable[[Any], Any]:
-    if returned in (Any, object) or isinstance(returned, typing.TypeVar):
+def json_reader(declared: Any) -> Callable[[Any], Any]:
+    """Return a function that reads JSON as a declared type. Raises TypeError for a type without a JSON form."""
+    if declared in (Any, object) or isinstance(declared, typing.TypeVar):
         return msgspec.json.decode
+    _refuse_unknown(declared)
+    return reader(declared)
+
+
+def _decoder(returned: Any, name: str) -> Callable[[Any], Any]:
     try:
-        _refuse_unknown(returned)
-        return reader(returned)
+        return json_reader(returned)
     except TypeError as error:
         shown = inspect.formatannotation(returned)
         raise Misuse(

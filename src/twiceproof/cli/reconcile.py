@@ -15,9 +15,8 @@ from ..keys import validate_key
 from ..keys.duration import seconds
 from ..operations import block
 from .doctor import NOWHERE
-from .failures import NotFound, report
 from .load import load_app
-from .output import counted, moment, show_json, show_moves, show_pairs, show_table, show_text
+from .output import NotFound, counted, moment, report, show_json, show_moves, show_pairs, show_table, show_text
 from .prompts import by_option, limit_option, login_name, note_option
 from .target import LedgerTarget, command, json_option, no_store, opened, target_options, tenant_option
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
@@ -112,13 +112,16 @@ def declare(repeat: object) -> Declared:
     )
 
 
+ON_EXAMPLE = "on={RateLimited: Retry(attempts=50)}"
 DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start would fail
 
 
 class Retry(Struct, frozen=True):
     """A retry policy. `attempts` counts starts, killed ones too. `within` is counted from the first start.
 
-    `never_on` are exceptions that no retry cures: the step is not tried again after one of them.
+    `never_on` are exceptions that no retry cures: the step is not tried again after one of them. `on` has policies for
+    failures of some classes: `on={RateLimited: Retry(attempts=50, first="30s")}`. The class nearest to the error's own
+    decides; each policy is complete in itself, and counts all starts, whatever they failed with.
     """
 
     attempts: int = 8
@@ -126,6 +129,7 @@ class Retry(Struct, frozen=True):
     most: Any = "10m"
     within: Any = "2d"
     never_on: Any = ()  # an exception class, or several
+    on: Any = {}  # exception classes, and the policy for each
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
@@ -137,12 +141,43 @@ class Retry(Struct, frozen=True):
             raise Misuse(
                 f"first={self.first:g} s is more than most={self.most:g} s and would be cut short; give a longer most=."
             )
+        force_setattr(self, "never_on", self.never_on if isinstance(self.never_on, tuple) else (self.never_on,))
+        _refuse_other_classes("never_on", self.never_on, "never_on=(CardDeclined,)")
+        self._read_on()
 
-        kinds = self.never_on if isinstance(self.never_on, tuple) else (self.never_on,)
-        for kind in kinds:
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                raise Misuse(f"never_on={kind!r} is no exception class; write never_on=(CardDeclined,).")
-        force_setattr(self, "never_on", kinds)
+    def _read_on(self) -> None:
+        if not isinstance(self.on, Mapping):
+            raise Misuse(f"on={self.on!r} is no mapping; write {ON_EXAMPLE}.")
+        force_setattr(self, "on", dict(self.on))
+        _refuse_other_classes("on", self.on, ON_EXAMPLE)
+        for kind, policy in self.on.items():
+            if not isinstance(policy, Retry):
+                raise Misuse(f"on={{{kind.__name__}: {policy!r}}} has no policy; write {ON_EXAMPLE}.")
+            if policy.on or policy.never_on:
+                raise Misuse(
+                    f"The policy for {kind.__name__} has its own on= or never_on=; write them in the outer one."
+                )
+            if issubclass(kind, self.never_on):
+                raise Misuse(f"{kind.__name__} is in on= and, by its class, in never_on=; take it out of one of them.")
+
+    def decided_by(self, error: BaseException) -> str:
+        """Return the name of the class in `on` that decides after an error; "": none does.
+
+        Of a group, the error whose policy allows the fewest starts decides.
+        """
+        kind = next((kind for kind in type(error).__mro__ if kind in self.on), None)
+        if kind is None and self.on and isinstance(error, BaseExceptionGroup):
+            return min(map(self.decided_by, error.exceptions), key=lambda name: self.policy_of(name).attempts)
+        return "" if kind is None else _full_name(kind)
+
+    def policy_of(self, name: str) -> Retry:
+        """Return the policy of a class in `on`, by its recorded name; this one if there is none.
+
+        The module counts only where two classes share a name: a script's is `__main__`, and the worker's another.
+        """
+        known = {_full_name(kind): policy for kind, policy in self.on.items()}
+        alike = (policy for other, policy in known.items() if other.rpartition(":")[2] == name.rpartition(":")[2])
+        return known.get(name) or next(alike, self)
 
     def gives_up_on(self, error: BaseException) -> bool:
         """Whether the error is one of `never_on`, or a group that contains one."""
@@ -161,6 +196,16 @@ class Retry(Struct, frozen=True):
     def may_start(self, starts: int, spent: float) -> bool:
         """Whether a start without a delay is allowed: the one after a crash."""
         return bool(starts <= self.attempts and spent <= self.within)
+
+
+def _refuse_other_classes(name: str, kinds: Iterable[Any], example: str) -> None:
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise Misuse(f"{name}={kind!r} is no exception class; write {example}.")
+
+
+def _full_name(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 DEFAULT_RETRY = Retry()

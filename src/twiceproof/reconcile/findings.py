@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from ..claims.claim import body_of, validate_name
 from ..claims.states import EXPIRE
+from ..effects.incidents import FINDING_KIND as FINDING
 from ..errors import Misuse
 from ..operations import Operation
 from ..records import SELF, Address, Insert, Record, Replace, Write, Written, record_kind
@@ -49,7 +50,6 @@ __all__ = [
     "shape_of",
 ]
 
-FINDING = record_kind("finding", expires=True)
 NOTE = record_kind("reconciliation")
 OPERATION = "@reconcile"
 

@@ -19,7 +19,7 @@ from ..claims.error_classification import retry_after
 from ..errors import Misuse
 from ..keys.canonical import digest
 from ..secret import Env, Secret, secrets_of
-from .readers import Reading, Row, SourceIncomplete
+from .readers import Reading, Row, Rows, SourceIncomplete
 
 __all__ = ["http_pages"]
 
@@ -42,7 +42,7 @@ class Paging(Struct, frozen=True):
     empty_last: bool = False
 
 
-class HttpPages:
+class HttpPages(Rows):
     """The rows of all pages. `fetch` is replaced in tests."""
 
     def __init__(

@@ -20,16 +20,17 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from ..clock import Clock
+from ..clock import Clock, system_clock
 from ..effects.repeat import Retry
 from ..effects.sql_connection import SqlConnection
 from ..effects.sql_databases import connect, database_of
-from ..errors import Misuse
+from ..errors import Misuse, NotDone
 
 __all__ = [
     "Reading",
     "Row",
     "RowReader",
+    "Rows",
     "SourceIncomplete",
     "as_reader",
     "csv_rows",
@@ -44,8 +45,8 @@ BATCH = 1_000  # rows that pass between threads at once
 AHEAD = 4  # batches that a reader may be ahead of what is done with its rows
 
 
-class SourceIncomplete(Exception):
-    """A source was not read to its end, or changed while it was read. Internal: it becomes a finding."""
+class SourceIncomplete(NotDone):
+    """A source was not read to its end, or changed while it was read. In a reconciliation it becomes a finding."""
 
 
 class Reading(Struct, frozen=True):
@@ -66,13 +67,23 @@ class RowReader(Protocol):
         """Return the rows. Raises `SourceIncomplete` if they are not all of them."""
 
 
+class Rows:
+    """A reader that can also be iterated by itself, outside of a reconciliation: `for row in csv_rows(…)`."""
+
+    unstable = False
+
+    def rows(self, reading: Reading) -> Iterator[Row]:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.rows(Reading(system_clock))
+
+
 # -- any iterable --------------------------------------------------------------------------------
 
 
-class IterableRows:
+class IterableRows(Rows):
     """The rows of an iterable that can be iterated again, or of a function that returns one."""
-
-    unstable = False
 
     def __init__(self, given: Any) -> None:
         self._given = given
@@ -119,10 +130,8 @@ def as_reader(given: Any) -> RowReader:
 # -- databases -----------------------------------------------------------------------------------
 
 
-class SqlRows:
+class SqlRows(Rows):
     """The rows of one query, in one statement: a consistent view of the database."""
-
-    unstable = False
 
     def __init__(self, db: Any, query: str, params: Mapping[str, Any] | None) -> None:
         self._db = db
@@ -186,10 +195,8 @@ def _pyformat(query: str) -> str:
 # -- files ---------------------------------------------------------------------------------------
 
 
-class CsvRows:
+class CsvRows(Rows):
     """The rows of a CSV file with a header. A line with too few fields is a file that was cut off."""
-
-    unstable = False
 
     def __init__(self, path: str | Path, encoding: str, delimiter: str) -> None:
         self._path = Path(path)
@@ -224,10 +231,8 @@ def csv_rows(path: str | Path, *, encoding: str = "utf-8-sig", delimiter: str = 
     return CsvRows(path, encoding, delimiter)
 
 
-class FileRows:
+class FileRows(Rows):
     """One row for each file of a directory."""
-
-    unstable = False
 
     def __init__(self, directory: str | Path, pattern: str) -> None:
         self._directory = Path(directory)

@@ -64,7 +64,7 @@ class Compared(Struct, frozen=True):
     unsure: list[tuple[str, str]] = []
 
 
-class Looked(Struct, frozen=True):
+class LookedAt(Struct, frozen=True):
     """What was recorded, and what is to be done."""
 
     compared: Compared
@@ -228,7 +228,7 @@ class ReconcileRun:
 
     # -- look and record -------------------------------------------------------------------------
 
-    def look(self) -> Looked:
+    def look(self) -> LookedAt:
         """Look again at each suspect, record what is still so, and plan what to do about it."""
         matched = self._told
         compared = self.compare()
@@ -245,7 +245,7 @@ class ReconcileRun:
         plans, left = self._plans(compared, recorded, matched)
         for finding, why in left.items():
             block(mark_acted(parts.store, parts.tenant, self.declared.name, finding, why, acted=False))
-        return Looked(compared, recorded, plans, left)
+        return LookedAt(compared, recorded, plans, left)
 
     @property
     def _told(self) -> Matched:

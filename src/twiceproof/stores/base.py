@@ -1,4 +1,4 @@
-"""Store and Engine protocols, Finding, the one rule when a write fits.
+"""Store and Engine protocols, Finding, the one rule when a write fits; cursors and migrations of SQL engines.
 
 `Store` is what the rest of the package uses. `Engine` is what a backend implements: a handful of blocking methods.
 `stores.grouped.GroupedStore` turns an engine into a store, with group commit and the handling of lost acknowledgements,
@@ -8,11 +8,12 @@ so a new backend is one short file. Their contract is written as tests in `twice
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ..errors import StoreError
+from ..errors import BadWrite, SchemaMismatch, StoreError
 from ..operations import Operation, Request
 from ..records import Address, Batch, Check, Due, Found, Insert, Outcome, Page, Record, Write
 
@@ -22,17 +23,28 @@ if TYPE_CHECKING:
 __all__ = [
     "AGAIN",
     "FEW",
+    "LOCKED_LEDGER",
+    "PASSED",
     "POINT",
     "Again",
     "Disconnected",
     "Engine",
     "Finding",
+    "LedgerLock",
+    "Migration",
     "NoLedger",
     "Store",
+    "after_id",
+    "after_key",
     "all_beside",
     "chosen",
+    "cursor_of_key",
     "fits",
+    "indexed_by_time",
+    "migrations",
+    "refuse_locked",
     "scan_all",
+    "soonest",
 ]
 
 
@@ -188,6 +200,38 @@ class NoLedger(StoreError):
     """There is no ledger where the URL points. Carries `findings`, where the server could be examined without one."""
 
 
+LOCKED_LEDGER = 2_147_483_647  # among the numbers of migrations: a ledger that must not be used
+
+
+class LedgerLock(Struct, frozen=True):
+    """Why a ledger must not be used: a copy into it has not ended, or it was moved to another place.
+
+    It stands among the migrations, so that also an older release refuses the ledger.
+    """
+
+    what: str  # "copying" or "moved"
+    source: str = ""
+    after: int = 0  # the id of the source's last record that is there
+
+    @classmethod
+    def read(cls, text: str) -> LedgerLock:
+        what, _, rest = text.partition(" ")
+        source, _, after = rest.partition(" ")
+        return cls(what, source, int(after) if after.isdecimal() else 0)
+
+    def text(self) -> str:
+        return f"{self.what} {self.source} {self.after}"
+
+
+def refuse_locked(applied: int) -> None:
+    """Refuse a ledger with such a lock. `applied` is the largest number among its migrations."""
+    if applied == LOCKED_LEDGER:
+        raise SchemaMismatch(
+            "This ledger was moved to another place, or a copy into it has not ended; point to the other one, finish "
+            "the copy (twiceproof ledger copy), or use this one again: twiceproof ledger unlock"
+        )
+
+
 FEW = 32  # queues that are asked for one by one
 
 
@@ -205,6 +249,36 @@ def chosen(
     return ripe, None
 
 
+PASSED = 1_000  # records of other workers' queues that a look by time passes over
+
+
+@lru_cache(maxsize=16)
+def indexed_by_time(queues: frozenset[str]) -> bool:
+    """Whether what waits in these queues is indexed by time: in those named `tenant/…`, of which there may be many
+    thousands. Other names are those of a few long queues, such as retention's, and would only be in the way.
+
+    Cached: a worker looks with the same set again and again."""
+    return all("/" in queue for queue in queues)
+
+
+def soonest(
+    waiting: Iterable[tuple[str, float]], asked: Collection[str], now: float, limit: int, most: int
+) -> tuple[list[str], float | None, bool]:
+    """As `chosen`, of the first `most` records in the order of their times: the cost depends on what is due, not on how
+    many queues there are. The last value is whether they sufficed; if not, the time is that of the last record, before
+    which nothing else in these queues is due."""
+    ripe: dict[str, None] = {}
+    read, taken, due_at = 0, 0, now
+    for queue, due_at in waiting:
+        read += 1
+        if queue in asked:
+            if due_at > now or taken == limit:
+                return list(ripe), due_at, True
+            ripe[queue] = None
+            taken += 1
+    return list(ripe), due_at if read == most else None, read < most
+
+
 def scan_all(
     store: Store, kind: str, *, space: str | None = None, state: str | None = None, page: int = 1_000
 ) -> Operation[list[Record]]:
@@ -217,3 +291,48 @@ def scan_all(
         after = part.after
         if after is None:
             return found
+
+
+# -- what SQL engines share: cursors of scans, and migrations --------------------------------------
+
+
+KEY_CURSOR = "key:"
+
+
+def after_id(cursor: str | None) -> int:
+    if cursor is None or (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        return int(cursor or 0)
+    raise _foreign(cursor)
+
+
+def after_key(cursor: str | None) -> str:
+    """No key is empty, so that all of them come after the empty one."""
+    if cursor is None or cursor.startswith(KEY_CURSOR):
+        return (cursor or KEY_CURSOR).removeprefix(KEY_CURSOR)
+    raise _foreign(cursor)
+
+
+def cursor_of_key(key: str) -> str:
+    return KEY_CURSOR + key
+
+
+def _foreign(cursor: str) -> BadWrite:
+    return BadWrite(f"{cursor[:40]!r} is not a cursor of this scan; begin it again without one.")
+
+
+class Migration(Struct, frozen=True):
+    number: int
+    name: str
+    sql: str
+
+
+def migrations(dialect: str) -> list[Migration]:
+    """The dialect's migrations in order: `0001_schema.sql` is number 1."""
+    from importlib.resources import files  # a late import: `App` is imported faster without it
+
+    found = [
+        Migration(int(file.name[:4]), file.name, file.read_text("utf-8"))
+        for file in files(__package__).joinpath(dialect, "migrations").iterdir()
+        if file.name.endswith(".sql")
+    ]
+    return sorted(found, key=lambda migration: migration.number)

@@ -173,9 +173,19 @@ def validate_due(limit: int, hide: float, kind: str, queues: Collection[str]) ->
     _validate_limit(limit)
     _validate_seconds("hide", hide)
     _validate_text("kind", kind, MOST_KIND)
+    if type(queues) is frozenset:
+        _validate_queues(queues)
+        return
     for queue in queues:
         if queue != "":
             _validate_queue(queue) if type(queue) is str else _validate_text("queue", queue, MOST_QUEUE)
+
+
+@lru_cache(maxsize=16)
+def _validate_queues(queues: frozenset[str]) -> None:
+    """Cached: a worker looks with the same set, of a queue for each tenant, again and again."""
+    for queue in queues - {""}:
+        _validate_text("queue", queue, MOST_QUEUE)
 
 
 @lru_cache(maxsize=65_536)

@@ -72,7 +72,7 @@ def module(ledger, tmp_path):
     return make
 
 
-def test_nothing_found_findings_an_incomplete_source_and_errors_have_their_exit_codes(run, books, module):
+def test_each_end_of_a_run_has_its_exit_code(run, books, module):
     def reconcile(*words, code):
         return run("reconcile", "run", module(), *words, store=None, code=code)
 

@@ -124,7 +124,7 @@ def test_a_message_that_was_surely_not_sent_may_be_sent_by_the_next_repeat(offic
     assert len(office.told) == 1
 
 
-def test_a_message_that_was_surely_not_sent_is_sent_with_the_next_repeat_and_counts_them_all(office: Office) -> None:
+def test_a_message_that_was_surely_not_sent_is_sent_with_the_next_repeat(office: Office) -> None:
     refused = [1]
 
     def hook(notice: Notice) -> None:

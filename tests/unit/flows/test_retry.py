@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import pytest
@@ -77,3 +78,99 @@ def test_no_policy_is_the_usual_one():
 
 
 def _nothing(): ...
+
+
+# -- policies by class of error --------------------------------------------------------------------
+
+
+class Refused(Exception): ...
+
+
+class RateLimited(Refused): ...
+
+
+class Slowed(RateLimited): ...
+
+
+OUTER, OFTEN, SELDOM = Retry(attempts=2), Retry(attempts=50, first="30s"), Retry(attempts=1)
+
+
+def policy(**options: Any) -> Retry:
+    return Retry(attempts=2, on={Refused: SELDOM, RateLimited: OFTEN}, **options)
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"), [(RateLimited(), 50), (Slowed(), 50), (Refused(), 1), (ValueError(), 2), (Exception(), 2)]
+)
+def test_the_declared_class_nearest_to_the_errors_own_decides(error: Exception, attempts: int) -> None:
+    declared = policy()
+    assert declared.policy_of(declared.decided_by(error)).attempts == attempts
+
+
+def test_the_order_in_which_classes_are_declared_does_not_count() -> None:
+    turned = Retry(on={RateLimited: OFTEN, Refused: SELDOM})
+    assert turned.decided_by(Slowed()) == policy().decided_by(Slowed())
+
+
+def test_of_a_group_the_error_with_the_fewest_starts_decides() -> None:
+    declared = policy()
+    group = ExceptionGroup("two", [RateLimited(), ExceptionGroup("inner", [Refused()])])
+    assert declared.policy_of(declared.decided_by(group)) is SELDOM
+    assert declared.policy_of(declared.decided_by(ExceptionGroup("one", [RateLimited()]))) is OFTEN
+    whole = Retry(on={ExceptionGroup: OFTEN, Refused: SELDOM})
+    assert whole.policy_of(whole.decided_by(group)) is OFTEN
+
+
+def test_a_class_is_known_again_where_its_module_has_another_name() -> None:
+    declared = policy()
+    assert declared.policy_of("__main__:RateLimited") is OFTEN
+    assert declared.policy_of("__main__:Gone") is declared and declared.policy_of("") is declared
+
+
+def test_two_classes_of_one_name_are_told_apart_by_their_modules() -> None:
+    class TimeoutError(Exception): ...  # noqa: A001 - as libraries have it
+
+    TimeoutError.__qualname__ = "TimeoutError"
+    declared = Retry(on={TimeoutError: SELDOM, builtins.TimeoutError: OFTEN})
+    assert declared.policy_of("builtins:TimeoutError") is OFTEN
+    assert declared.policy_of(f"{__name__}:TimeoutError") is SELDOM
+
+
+@pytest.mark.parametrize("kind", ["ValueError", ValueError("no"), KeyboardInterrupt, (ValueError, KeyError)])
+def test_only_an_exception_class_has_a_policy(kind: Any) -> None:
+    with pytest.raises(Misuse, match=r"is no exception class; write on=\{RateLimited: Retry\(attempts=50\)\}"):
+        Retry(on={kind: OFTEN})
+
+
+@pytest.mark.parametrize("given", [OFTEN, [ValueError], ValueError, None])
+def test_what_is_no_mapping_is_refused_as_policies(given: Any) -> None:
+    with pytest.raises(Misuse, match="is no mapping; write on="):
+        Retry(on=given)
+
+
+@pytest.mark.parametrize("given", [3, None, {"attempts": 3}])
+def test_what_is_no_policy_is_refused_for_a_class(given: Any) -> None:
+    with pytest.raises(Misuse, match="has no policy; write on="):
+        Retry(on={ValueError: given})
+
+
+@pytest.mark.parametrize("inner", [Retry(on={KeyError: SELDOM}), Retry(never_on=KeyError)])
+def test_a_policy_for_a_class_has_none_of_its_own(inner: Retry) -> None:
+    with pytest.raises(Misuse, match="The policy for LookupError has its own on= or never_on="):
+        Retry(on={LookupError: inner})
+
+
+@pytest.mark.parametrize("never", [Slowed, RateLimited, Refused])
+def test_a_policy_that_never_on_would_keep_from_use_is_refused(never: Any) -> None:
+    if never is Slowed:  # the rest of RateLimited is tried again
+        assert Retry(on={RateLimited: OFTEN}, never_on=never).gives_up_on(Slowed())
+        return
+    with pytest.raises(Misuse, match="RateLimited is in on= and, by its class, in never_on="):
+        Retry(on={RateLimited: OFTEN}, never_on=never)
+
+
+def test_a_declared_mapping_that_is_changed_later_changes_nothing() -> None:
+    given: dict[type[Exception], Retry] = {RateLimited: OFTEN}
+    declared = Retry(on=given)
+    given.clear()
+    assert declared.on == {RateLimited: OFTEN}

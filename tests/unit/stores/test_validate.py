@@ -88,6 +88,14 @@ def test_a_limit_in_range_is_taken(limit):
     validate_due(limit, 5.0, "claim", ["q", ""])
 
 
+def test_a_set_of_queues_is_validated_as_a_list_is():
+    for queues in (["q", "nul\0"], frozenset({"q", "nul\0"}), frozenset({"q", 5})):
+        for _ in range(2):  # a refusal is not remembered as taken
+            with pytest.raises(BadWrite):
+                validate_due(10, 5.0, "claim", queues)
+    validate_due(10, 5.0, "claim", frozenset({"q", ""}))
+
+
 @pytest.mark.parametrize("hide", [-1, math.nan, math.inf, True, "5"])
 def test_hiding_for_no_time_is_refused(hide):
     with pytest.raises(BadWrite):

@@ -1,7 +1,7 @@
 """A shop for type checkers: what each call returns, in `def` and in `async def` flows. Read by them, never run."""
 
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, assert_type
 
 from twiceproof import App, Decision, ItemDone, ItemFailed
 from twiceproof.claims.claim import TakeOutcome
@@ -13,6 +13,17 @@ app = App("memory://")
 @dataclass
 class Line:
     sku: str
+
+
+@dataclass
+class Payment:
+    amount: int
+
+
+def start(url: str) -> None: ...
+
+
+async def astart(url: str) -> None: ...
 
 
 @app.step(repeat="safe")
@@ -54,6 +65,17 @@ def sync(order_id: int, lines: list[Line]) -> str:
     assert_type(count, int)
     assert_type(name, str)
     assert_type(app.gather(*[lambda: 1]), list[int])
+    assert_type(app.wait_for("any"), Any)
+    assert_type(app.wait_for("paid", type=Payment), Payment)
+    assert_type(app.wait_for("paid", type=Payment, timeout="7d"), Payment)
+    assert_type(app.wait_for("paid", type=Payment, timeout="7d", default=None), Payment | None)
+    assert_type(app.wait_for("paid", type=Payment, timeout="7d", default=Payment(0)), Payment)
+    assert_type(app.wait_for("paid", type=list[Payment]), list[Payment])
+    assert_type(app.wait_for("paid", timeout="7d", default=None), Any)
+    assert_type(app.remote(start=start, callback="job"), Any)
+    assert_type(app.remote(start=start, callback="job", type=Payment, timeout="2h"), Payment)
+    label(app.wait_for("paid", type=Payment))  # wrong: a payment is no line
+    label(app.wait_for("line", type=Line))
     return f"{url} {counts} {collected} {carriers}"
 
 
@@ -71,6 +93,14 @@ async def async_(order_id: int, lines: list[Line]) -> str:
     assert_type(count, int)
     assert_type(name, str)
     assert_type(await app.gather(*[areserve(line) for line in lines]), list[int])
+    assert_type(await app.wait_for("any"), Any)
+    assert_type(await app.waiting_for("paid", type=Payment), Payment)
+    assert_type(await app.waiting_for("paid", type=Payment, timeout="7d", default=None), Payment | None)
+    assert_type(await app.waiting_for("paid", type=Payment, timeout="7d", default=Payment(0)), Payment)
+    assert_type(await app.remote(start=astart, callback="job", type=Payment), Payment)
+    assert_type(await app.remote(start=start, callback="job"), Any)
+    await alabel(await app.waiting_for("line", type=Line))
+    await alabel(app.waiting_for("line", type=Line))  # wrong: not awaited
     handle = await async_.start(order_id, lines)
     assert_type(await handle.result(), str)
     return "done"

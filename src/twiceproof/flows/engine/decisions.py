@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...claims.error_classification import CLEAN_VERDICTS, Verdict
 from ...effects.base import Absent, Happened, Look, Unknown
@@ -44,6 +44,10 @@ class StepPlan(Struct, frozen=True):
     retry: Retry
     timeout: float | None = None
     not_done: tuple[type[BaseException], ...] = ()  # errors that mean that nothing was done
+
+    def after(self, error: str) -> StepPlan:
+        """Return the plan with the retry policy for the class of the last error, if that has one of its own."""
+        return structs.replace(self, retry=self.retry.policy_of(error)) if error else self
 
 
 class Replay(Struct, frozen=True, gc=False):
@@ -104,6 +108,7 @@ def on_reached(
         return Replay()
     if entry.state == STEP_FAILED:
         return Refuse()
+    plan = plan.after(entry.note.policy)
     if entry.state == RETRY:
         return _again(plan, entry, now, crashed=crashed)
     if entry.state == STARTED:
@@ -239,7 +244,7 @@ def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Call
     if isinstance(look, Unknown):
         return NeedsPerson(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
     assert isinstance(look, Absent)  # noqa: S101 - the type says so
-    starts, first = entry.note.starts, entry.note.first_at or entry.at
+    plan, starts, first = plan.after(entry.note.policy), entry.note.starts, entry.note.first_at or entry.at
     over = plan.retry.delay(starts, max(0.0, entry.at - first), None, roll) is None  # as it was when it failed
     if over or entry.note.final or not plan.retry.may_start(starts + 1, now - first):
         if entry.note.fault is not None:

@@ -63,6 +63,7 @@ class EntryNote(Struct, frozen=True, omit_defaults=True, gc=False):
     ambiguous: bool = field(name="doubt", default=False)  # an attempt ended without an answer: it may have happened
     unclassified: bool = field(name="untold", default=False)  # an error did not tell whether it happened, such as a bug
     final: bool = False  # the last attempt ended with an error that no retry cures
+    policy: str = ""  # the class of the last error, if the step has a retry policy for it
     settled: Settlement | None = None
     concurrent: bool = field(name="beside", default=False)  # other calls were under way at the same time
     order: int = 0  # its number among the run's completions: undo goes backwards

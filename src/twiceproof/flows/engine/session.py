@@ -378,6 +378,13 @@ class Session:
             here.stop = stop
         raise Unwind
 
+    def ask_for_result(self, name: str, why: str) -> NoReturn:
+        """A person must give what a call returns. The reason is kept with its entry, too: it is found by it."""
+        entry = self.ledger.entries[name]
+        if entry.note.reason != why:
+            self.ledger.note(structs.replace(entry, note=structs.replace(entry.note, reason=why)))
+        self.stop_run(Review(f"{name}: {why}"))
+
     @property
     def is_to_be_undone(self) -> bool:
         """A stop was requested, or undoing had begun before: no new step begins."""

@@ -94,9 +94,10 @@ class StepErrors:
             ambiguous=note.ambiguous or verdict == "ambiguous",
             unclassified=note.unclassified or verdict == "other",
             final=verdict == "final" or plan.retry.gives_up_on(error) or _repeats(error),
+            policy=plan.retry.decided_by(error),
         )
         move = on_error(
-            plan,
+            plan.after(failed.policy),
             note.starts,
             failed.first_at or now,
             verdict,

@@ -160,6 +160,7 @@ class StepRunner:
             fault=entry.note.fault if entry else None,
             ambiguous=crashed or (entry is not None and (entry.note.ambiguous or entry.state == STARTED)),
             unclassified=entry is not None and entry.note.unclassified,
+            policy=entry.note.policy if entry else "",
             unique=unique,
             place=place,
         )
@@ -389,6 +390,7 @@ class StepRunner:
             ambiguous=False,
             unclassified=False,
             final=False,
+            policy="",
             unfit=not self._step.results.fits(packed),
         )
         return done, packed
@@ -408,7 +410,7 @@ class StepRunner:
         try:
             return self._step.results.restore(text, loose=note.loose or session.undoing or session.compensating)
         except Misfit as misfit:
-            self._ask_for_result(str(misfit))
+            session.ask_for_result(self._call.name, str(misfit))
 
     def _refuse_not_kept(self, note: EntryNote) -> NoReturn:
         """The step is done, but its result was not kept. Without it the flow's function would take another branch."""
@@ -424,14 +426,7 @@ class StepRunner:
                 step=name,
             )
         session.refuse_if_undoing()
-        self._ask_for_result(f"it was done, but its result could not be kept ({why}); {advice}")
-
-    def _ask_for_result(self, why: str) -> NoReturn:
-        """A person must give the result. The reason is kept with the step, too: the step is found by it."""
-        entry = self._ledger.entries[self._call.name]
-        if entry.note.reason != why:
-            self._ledger.note(structs.replace(entry, note=structs.replace(entry.note, reason=why)))
-        self._session.stop_run(Review(f"{self._call.name}: {why}"))
+        session.ask_for_result(name, f"it was done, but its result could not be kept ({why}); {advice}")
 
     def _failed_before(self, entry: Entry | None) -> StepFailed:
         """Record the failure, so that a replay gives the same answer."""

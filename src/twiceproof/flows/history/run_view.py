@@ -256,7 +256,11 @@ def _lacks_result(step: StepShape, reason: str) -> bool:
 
 
 def _of_lacking(step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]:
-    """The step was done; only its return value is missing."""
+    """The step was done; only its return value is missing. A wait needs a payload of its type, so None is no help."""
+    if step.name.startswith(WAIT):
+        what = f"To go on with another payload for {step.name.removeprefix(WAIT)}, said by hand:"
+        yield MoveShape(what, (*settle, "--happened", "--result", "JSON"))
+        return
     yield MoveShape(
         f"To go on with what {step.name} returned, said by hand:", (*settle, "--happened", "--result", "JSON")
     )
@@ -267,7 +271,8 @@ def _of_lacking(step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]
 
 def _in_its_way(reason: str, lacking: StepShape | None) -> str:
     if lacking is not None:
-        return f"what {lacking.name} declares to return accepts what is on record"
+        returns = "" if lacking.name.startswith(WAIT) else " to return"
+        return f"what {lacking.name} declares{returns} accepts what is on record"
     if NOT_AWAITED in reason:
         return "the call is awaited"
     if INNER_REVIEW in reason:

@@ -28,7 +28,7 @@ from ..engine.step_identity import effect_key
 from ..step import Step, called_with
 from .records import ARRIVAL_KIND as ARRIVAL
 from .records import CALLBACK_KIND, WAIT, Delivered, deliver, is_for_run, require_current_run
-from .waiting import Pending, arrived, awaited, timed_out, wait_name
+from .waiting import PayloadType, Pending, arrived, awaited, timed_out, wait_name
 
 __all__ = [
     "PATH",
@@ -162,7 +162,7 @@ class _StartProof(Pending):
 
 
 def remote(
-    session: Session, start: Callable[..., Any], name: str, seconds: float | None, retry: Retry
+    session: Session, start: Callable[..., Any], name: str, seconds: float | None, retry: Retry, payload: PayloadType
 ) -> Operation[Any]:
     """Return the callback's payload. The start is a step that is never repeated blindly."""
     step_name = f"start:{name}"
@@ -174,7 +174,7 @@ def remote(
         _proved(session, step_name)
     if not note.result:
         raise timed_out(session, f"{name} was started, and nothing came back in time", name)
-    return msgspec.json.decode(note.result)
+    return payload.restore(session, pending.name, note)
 
 
 def _started(session: Session, step: Step, step_name: str, name: str, url: str) -> Operation[bool]:

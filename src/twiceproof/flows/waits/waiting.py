@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,17 +10,18 @@ import msgspec
 from msgspec import Raw
 
 from ...claims.claim import NO_RESULT, body_of, shown_run
+from ...claims.results import json_reader
 from ...clock import moment
-from ...errors import Misuse, WaitTimedOut
+from ...errors import Misuse, ValueRefused, WaitTimedOut
 from ...keys import validate_key
 from ...operations import Operation, Sleep
 from ...records import Address, Check, Insert, Record, Remove, Write
 from ..engine.exits import Wait
 from ..engine.ledger import STEP_DONE, WAITS, Entry, EntryNote
 from ..engine.session import Session
-from .records import ARRIVAL_KIND, TIMEOUT, WAIT, Arrival, arrival_of
+from .records import ARRIVAL_KIND, TIMEOUT, WAIT, Arrival, arrival_of, encode_payload
 
-__all__ = ["Pending", "arrived", "awaited", "sleep", "timed_out", "wait_for", "wait_name"]
+__all__ = ["PayloadType", "Pending", "arrived", "awaited", "sleep", "timed_out", "wait_for", "wait_name"]
 
 
 def sleep(session: Session, seconds: float) -> Operation[None]:
@@ -34,7 +36,7 @@ def sleep(session: Session, seconds: float) -> Operation[None]:
     if left > 0:
         yield from session.ledger.flush()
         yield Sleep(session.parts.clock, left)
-    session.finished(name, STEP_DONE, EntryNote(result=Raw(b"null"), not_before=entry.note.not_before))
+    session.finished(name, STEP_DONE, EntryNote(result=Raw(NULL), not_before=entry.note.not_before))
 
 
 def _begin(session: Session, name: str, seconds: float) -> Entry:
@@ -45,6 +47,7 @@ def _begin(session: Session, name: str, seconds: float) -> Entry:
     return entry
 
 
+NULL = b"null"
 LATE = "timeout"  # an entry's reason when the wait timed out
 
 
@@ -74,13 +77,54 @@ def wait_name(name: str) -> str:
     return f"{WAIT}{validate_key(name)}"
 
 
-def wait_for(session: Session, name: str, seconds: float | None, otherwise: Raw) -> Operation[Any]:
+class PayloadType:
+    """The type that a flow declares for a payload; None: plain JSON.
+
+    It is checked by the flow that waits, not where the payload is accepted: the server may not have the flow's code,
+    and a payload may arrive before the flow has reached its wait.
+    """
+
+    def __init__(self, declared: Any) -> None:
+        self._shown = declared.__qualname__ if isinstance(declared, type) else inspect.formatannotation(declared)
+        try:
+            self._decode = json_reader(Any if declared is None else declared)
+        except TypeError as error:
+            raise Misuse(
+                f"type={self._shown} has no JSON form ({error}); give a dataclass, a msgspec.Struct, a pydantic model "
+                "or plain types."
+            ) from None
+
+    def encode_default(self, default: Any) -> Raw:
+        """Encode a default. One of another type is refused now: it would not come back as it is."""
+        encoded = encode_payload(default, "default=")
+        if default is not None:
+            try:
+                self._decode(encoded)
+            except msgspec.ValidationError as error:
+                raise ValueRefused(f"default= is no {self._shown} ({error}); give a value of it, or None.") from None
+        return encoded
+
+    def restore(self, session: Session, name: str, note: EntryNote) -> Any:
+        """Decode how a wait ended. If that does not fit, a person gives another payload, or the code is repaired."""
+        if note.reason == LATE and bytes(note.result) == NULL:  # default=None, whatever the type
+            return None
+        try:
+            return self._decode(note.result)
+        except msgspec.ValidationError as error:
+            if session.undoing:  # it is called only to find what is to be undone
+                return msgspec.json.decode(note.result)
+            session.ask_for_result(name, f"what arrived does not fit {self._shown} ({error})")
+
+
+def wait_for(
+    session: Session, name: str, seconds: float | None, otherwise: Raw, payload: PayloadType
+) -> Operation[Any]:
     """Return the payload that arrived, or the default after a time-out; the same in a replay."""
     pending = Pending(wait_name(name), f"waits for {name}", seconds, otherwise=otherwise)
     note = yield from awaited(session, pending)
     if not note.result:
         raise timed_out(session, f"nothing arrived for {name} in time", name)
-    return msgspec.json.decode(note.result)
+    return payload.restore(session, pending.name, note)
 
 
 def timed_out(session: Session, what: str, name: str) -> WaitTimedOut:

@@ -64,6 +64,7 @@ class Worker:
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
         self._watched: list[list[str]] = []
+        self._asked: list[frozenset[str]] = []  # the same: a store recognises a set that it has seen
         self._executor = RunExecutor(concurrency, self._watch.wake)
         self._fetch: InterruptibleCall[tuple[int, float | None]] = InterruptibleCall()
         self._store_clock = StoreClock(parts.store, parts.clock)
@@ -165,8 +166,7 @@ class Worker:
         self._watch_queues()
         self._turn += 1
         found, next_in = 0, None
-        for duty in self._in_order():
-            queues = self._queues(duty)
+        for duty, queues in self._in_order():
             if not queues or found >= limit or self.draining:
                 continue
             until = self.parts.clock.monotonic() + HIDE
@@ -185,16 +185,18 @@ class Worker:
         queues = [self._queues(duty) for duty in self._duties]
         if queues != self._watched:
             self._watched = [list(each) for each in queues]
+            self._asked = [frozenset(each) for each in queues]
             self._watch.move(queue_channel(queue) for each in queues for queue in each)
 
     def _queues(self, duty: DueWork) -> list[str]:
         queues = duty.queues()
         return [queue for queue in queues if duty.flow_of(queue) in self._flows] if self._flows else queues
 
-    def _in_order(self) -> list[DueWork]:
-        """Sort by rank; within one, each comes first in turn."""
+    def _in_order(self) -> list[tuple[DueWork, frozenset[str]]]:
+        """Sort by rank, each with its queues; within one rank, each comes first in turn."""
         turn = self._turn % max(1, len(self._duties))
-        return sorted([*self._duties[turn:], *self._duties[:turn]], key=lambda duty: duty.rank)
+        duties = list(zip(self._duties, self._asked, strict=False))  # one that was added just now waits a turn
+        return sorted([*duties[turn:], *duties[:turn]], key=lambda pair: pair[0].rank)
 
     def _time_to_next(self, found: int, limit: int, next_in: float | None) -> float:
         if found >= limit or (found and next_in is not None and next_in <= 0):

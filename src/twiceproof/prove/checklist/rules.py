@@ -13,14 +13,16 @@ from ...flows.flow import Flow
 from ...flows.step import Step
 from ...inbound.hook import Hook
 from ...keys.stability import name_sign
-from .awaits import begins_tasks, forgotten, never_awaitable
 from .calls import (
     Arms,
+    begins_tasks,
     begins_threads,
     changes_each_time,
     creates,
     draws,
+    forgotten,
     in_body,
+    never_awaitable,
     parts_of,
     reaches_outside,
     step_of,

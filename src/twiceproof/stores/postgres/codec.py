@@ -19,6 +19,7 @@ __all__ = [
     "commit_call",
     "commit_values",
     "decode_records",
+    "decode_waiting",
     "due_of",
     "due_values",
     "fetch_values",
@@ -52,6 +53,7 @@ COMMIT_TYPES = (
 )
 FETCH_TYPES = (TEXT, TEXT, TEXT, TEXT)
 BESIDE_TYPES = (TEXT, TEXT, TEXT, "int")
+WAITING_TYPES = (TEXT, "int")
 DUE_TYPES = (TEXT, TEXT, TEXT, "int", "double precision")
 
 
@@ -64,6 +66,7 @@ class ServerFunctions:
         self.commit = _call(schema, "commit", COMMIT_TYPES)
         self.fetch = _call(schema, "fetch", FETCH_TYPES)
         self.due = _call(schema, "due", DUE_TYPES)
+        self.waiting = _call(schema, "waiting", WAITING_TYPES)
         self.beside = _call(schema, "beside", BESIDE_TYPES)
 
 
@@ -77,6 +80,7 @@ MOST_BIGINT = 2**63 - 1
 Answer = tuple[float, int, list[int] | None, list[tuple[int, Record | None]] | None]
 decode_answer = msgspec.json.Decoder(Answer).decode
 decode_found = msgspec.json.Decoder(tuple[float, list[Record | None]]).decode
+decode_waiting = msgspec.json.Decoder(tuple[float, list[tuple[str, float]]]).decode
 decode_due = msgspec.json.Decoder(tuple[float, list[Record], float | None]).decode
 decode_records = msgspec.json.Decoder(list[Record]).decode
 decode_record = msgspec.json.Decoder(Record).decode

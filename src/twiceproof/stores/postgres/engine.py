@@ -11,21 +11,35 @@ from typing import Any
 
 import msgspec
 import psycopg
-from msgspec import structs
+from msgspec import Struct, structs
 from psycopg.conninfo import conninfo_to_dict
 
 from ...clock import Clock, system_clock
 from ...errors import Misuse, SchemaMismatch, StoreUnavailable
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record, Written
-from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger, chosen
+from ..base import (
+    FEW,
+    PASSED,
+    POINT,
+    Again,
+    Disconnected,
+    Finding,
+    NoLedger,
+    after_id,
+    after_key,
+    chosen,
+    cursor_of_key,
+    indexed_by_time,
+    soonest,
+)
 from ..notifications import names_to_notify
-from ..sql import after_id, after_key, cursor_of_key
 from .codec import (
     ServerFunctions,
     beside_values,
     commit_call,
     decode_record,
     decode_records,
+    decode_waiting,
     due_of,
     due_values,
     fetch_values,
@@ -39,7 +53,7 @@ from .notify import OnChange, PostgresListener, PostgresNotifier
 from .primary import Primary
 from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
-__all__ = ["PostgresEngine", "PostgresScan", "connection_parameters", "look"]
+__all__ = ["PostgresEngine", "PostgresScan", "connection_parameters"]
 
 
 PAGE = """
@@ -141,18 +155,34 @@ ORDER BY first.due_at"""  # noqa: S608 - constants
 BESIDES, LARGER = 32, 16  # heads of others' queues that are put up with, and how many more if that was not enough
 
 
-def look(
-    ask: Callable[[bytes, list[bytes | None]], Rows], kind: str, asked: Collection[str], limit: int, schema: str
-) -> tuple[list[str], float | None, float]:
+class Looked(Struct, frozen=True):
     """The queues in which something is due, when the first of the others is, and the server's time."""
+
+    ripe: list[str]
+    later: float | None
+    now: float
+
+
+def by_time(first: Callable[[int], bytes], asked: Collection[str], limit: int) -> Looked | None:
+    """Look at what is due first, whatever its queue. None: too much of that is of other workers' queues."""
+    for most in (limit + BESIDES, limit + PASSED):
+        now, waiting = decode_waiting(first(most))
+        ripe, later, told = soonest(waiting, asked, now, limit, most)
+        if told:
+            break
+    return Looked(ripe, later, now) if told or (later is not None and later > now) else None
+
+
+def by_heads(first: Callable[[int], Rows], asked: Collection[str], limit: int) -> Looked:
+    """Look at the first of each queue in which something waits."""
     most = limit + BESIDES
     while True:
-        rows = ask(in_schema(HEADS, schema), [kind.encode(), str(most).encode()])
+        rows = first(most)
         now = float(rows[0][0] or 0)
         heads = [(queue.decode(), float(due_at)) for _, queue, due_at in rows if queue is not None and due_at]
         ripe, later = chosen(heads, asked, now, limit)
         if later is not None or len(heads) < most:
-            return ripe, later, now
+            return Looked(ripe, later, now)
         most *= LARGER
 
 
@@ -289,10 +319,20 @@ class PostgresEngine:
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         if len(queues) <= FEW:
             return self._hand_out(kind, queues, limit, hide)
-        ripe, later, now = look(self._side.ask, kind, frozenset(queues), limit, self._schema)
-        due = self._hand_out(kind, ripe, limit, hide) if ripe else Due([], None, now)
-        others = None if later is None else max(0.0, later - due.now)
+        looked = self._look(kind, frozenset(queues), limit)
+        due = self._hand_out(kind, looked.ripe, limit, hide) if looked.ripe else Due([], None, looked.now)
+        others = None if looked.later is None else max(0.0, looked.later - due.now)
         return structs.replace(due, next_in=min((at for at in (due.next_in, others) if at is not None), default=None))
+
+    def _look(self, kind: str, asked: frozenset[str], limit: int) -> Looked:
+        def waiting(most: int) -> bytes:
+            return _one(self._side.ask(self._calls.waiting, [kind.encode(), str(most).encode()]))
+
+        def heads(most: int) -> Rows:
+            return self._side.ask(in_schema(HEADS, self._schema), [kind.encode(), str(most).encode()])
+
+        found = by_time(waiting, asked, limit) if indexed_by_time(asked) else None
+        return found or by_heads(heads, asked, limit)
 
     def _hand_out(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(self._calls.due, due_values(kind, queues, limit, hide))))

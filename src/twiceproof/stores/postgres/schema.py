@@ -8,8 +8,7 @@ from urllib.parse import unquote
 import psycopg
 
 from ...errors import Misuse, SchemaMismatch, StoreUnsafe
-from ..base import Finding
-from ..sql import Migration, migrations
+from ..base import Finding, Migration, migrations, refuse_locked
 
 __all__ = [
     "APPLIED",
@@ -66,6 +65,7 @@ def migration_sql(migration: Migration, schema: str = SCHEMA) -> bytes:
 
 def is_current(applied: int) -> bool:
     """Whether no migration is missing. A newer release's schema is refused."""
+    refuse_locked(applied)
     known = len(migrations("postgres"))
     if applied > known:
         raise SchemaMismatch(

@@ -14,13 +14,21 @@ from ...clock import Clock, system_clock
 from ...errors import StoreError
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record
 from ...threads import at_fork
-from ..base import FEW, Finding, chosen
-from .connection import FileIdentity, QuietConnection, begin_immediate, open_handle, translate, translated
+from ..base import FEW, PASSED, Finding, chosen, indexed_by_time, soonest
+from .connection import (
+    READERS,
+    FileIdentity,
+    QuietConnection,
+    Readers,
+    begin_immediate,
+    open_handle,
+    translate,
+    translated,
+)
 from .doctor import examine, note_host, refuse_unsafe
 from .join import SqliteJoins
 from .locks import carried_over
 from .notify import UNRELIABLE, FileWatch, OnChange
-from .readers import READERS, Readers
 from .rows import COLUMNS, READ, SqliteScan, VersionCounter, catch_up, land_counted, record_of
 from .schema import create_private, migrate
 
@@ -46,6 +54,10 @@ NAMED = (
     f"SELECT column1 AS queue, ({FIRST.format(kind='?1', queue='column1')}) AS first FROM (VALUES {{names}})"  # noqa: S608
     " WHERE first IS NOT NULL ORDER BY first"
 )
+# What is due first, whatever its queue. The condition is that of the index.
+BY_TIME = """
+SELECT queue, due_at FROM twiceproof_records INDEXED BY twiceproof_records_time
+WHERE kind=? AND due_at IS NOT NULL AND instr(queue, '/') > 0 ORDER BY due_at LIMIT ?"""
 # From each queue with due records to the next: the index has them in this order, the first due first.
 ALL = f"""
 WITH RECURSIVE heads (queue) AS (
@@ -67,11 +79,19 @@ def look(
     asked = frozenset(queues)
     if not asked:
         return [], None
-    heads = _named(db, kind, asked) if len(asked) <= FEW else db.execute(ALL, {"kind": kind})
-    try:
+    if len(asked) <= FEW:
+        return _of_heads(_named(db, kind, asked), asked, now, limit)
+    if indexed_by_time(asked):
+        with contextlib.closing(db.execute(BY_TIME, (kind, limit + PASSED))) as waiting:
+            ripe, later, told = soonest(waiting, asked, now, limit, limit + PASSED)
+        if told or (later is not None and later > now):
+            return ripe, later
+    return _of_heads(db.execute(ALL, {"kind": kind}), asked, now, limit)
+
+
+def _of_heads(heads: sqlite3.Cursor, asked: Collection[str], now: float, limit: int) -> tuple[list[str], float | None]:
+    with contextlib.closing(heads):
         return chosen(heads, asked, now, limit)
-    finally:
-        heads.close()
 
 
 def hand_out(

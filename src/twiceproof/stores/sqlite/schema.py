@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from ...clock import Clock
 from ...errors import SchemaMismatch, StoreError
-from ..base import POINT, NoLedger
-from ..sql import migrations
+from ..base import POINT, NoLedger, migrations, refuse_locked
 from .connection import begin_immediate, patiently
 
 __all__ = ["create_private", "migrate", "require_ledger"]
@@ -86,6 +85,7 @@ def migrate(db: sqlite3.Connection, clock: Clock, patience: float) -> None:
     try:
         db.execute(LEDGER)
         done = applied(db)
+        refuse_locked(done)
         if done > len(known):
             raise SchemaMismatch(
                 f"The file was written by a newer release (schema {done}, this one knows {len(known)}); "

@@ -25,6 +25,10 @@ CREATE UNIQUE INDEX twiceproof_records_at ON "twiceproof".twiceproof_records (sp
 -- table is empty and keep that plan while it grows: each commit would then read every row of its kind.
 CREATE INDEX twiceproof_records_state ON "twiceproof".twiceproof_records (kind, state, id) WHERE id > 0;
 CREATE INDEX twiceproof_records_due ON "twiceproof".twiceproof_records (kind, queue, due_at) WHERE due_at IS NOT NULL;
+-- Work that waits, by time, whatever its queue: there may be a queue for each of many thousand tenants. Those of retention
+-- have no slash, and are left out: finished claims need no second entry, and are not in the way.
+CREATE INDEX twiceproof_records_time ON "twiceproof".twiceproof_records (kind, due_at, queue)
+    WHERE due_at IS NOT NULL AND pg_catalog.strpos(queue, '/') > 0;
 
 -- What versions and fences are drawn from. It only grows and outlives every record. One step per commit: its batches
 -- take the numbers in between, one each. No number is drawn twice, not even from a database that was restored from a
@@ -301,6 +305,23 @@ BEGIN
         WHERE r.kind = of_kind AND r.queue = q.name AND r.due_at IS NOT NULL
     ) AS each;
     RETURN json_build_array(at, coalesce(hidden, '[]'), later - at);
+END $$;
+
+-- What is due first, or will be, in the queues that are named with a slash: [the store's time, [[queue, due_at], …]].
+CREATE FUNCTION "twiceproof".twiceproof_waiting(of_kind text, most int) RETURNS json
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+-- Read in the index's order: without statistics the server would collect everything that waits, and sort it.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+BEGIN
+    RETURN (
+        SELECT json_build_array("twiceproof".twiceproof_now(), coalesce(json_agg(json_build_array(queue, due_at)), '[]'))
+        FROM (
+            SELECT r.queue, r.due_at FROM "twiceproof".twiceproof_records AS r
+            WHERE r.kind = of_kind AND r.due_at IS NOT NULL AND strpos(r.queue, '/') > 0
+            ORDER BY r.due_at LIMIT most
+        ) AS first
+    );
 END $$;
 
 -- Records of these kinds in these spaces, at most so many of each space: [record, …]. Retention deletes many runs at

@@ -1,0 +1,115 @@
+"""All records of a SQLite ledger: read from one snapshot, and loaded as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ...clock import Clock, system_clock
+from ...records import Record
+from ..base import LOCKED_LEDGER, LedgerLock
+from .connection import begin_immediate, open_handle, translated
+from .rows import COLUMNS, catch_up, record_of
+from .schema import require_ledger
+
+__all__ = ["SqliteBulk"]
+
+PATIENCE = 10.0  # seconds to wait for another process that writes
+ROWS = f"SELECT {COLUMNS} FROM twiceproof_records WHERE id>? ORDER BY id"  # noqa: S608 - constants
+LOAD = f"INSERT INTO twiceproof_records ({COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"  # noqa: S608 - constants
+
+
+class SqliteBulk:
+    """Reads and loads whole ledgers. Records keep their versions, fences and times."""
+
+    def __init__(self, path: Path, *, create: bool = False, clock: Clock = system_clock) -> None:
+        if create and not path.exists():
+            from .engine import SqliteEngine
+
+            SqliteEngine(path, clock=clock).close()
+        require_ledger(path)
+        self.identity = f"sqlite:{path.resolve()}"
+        self._clock = clock
+        self._db = open_handle(path)
+
+    def rows(self, after: int = 0, *, size: int) -> Iterator[list[tuple[int, Record]]]:
+        """Return the records with a larger id than `after`, page by page, from one snapshot."""
+        with translated():
+            self._db.execute("BEGIN")
+            try:
+                found = self._db.execute(ROWS, (after,))
+                while page := found.fetchmany(size):
+                    yield [(row[0], record_of(row)) for row in page]
+            finally:
+                self._db.execute("ROLLBACK")
+
+    def count(self) -> int:
+        return int(self._one("SELECT count(*) FROM twiceproof_records"))
+
+    def leases(self) -> Sequence[str]:
+        """Return the spaces in which somebody holds a lease now, a few of them."""
+        sql = "SELECT space FROM twiceproof_records WHERE lease_until > ? LIMIT 3"
+        with translated():
+            return [space for (space,) in self._db.execute(sql, (self._clock.now(),))]
+
+    def lock(self) -> LedgerLock | None:
+        with translated():
+            sql = "SELECT name FROM twiceproof_migrations WHERE number=?"
+            row = self._db.execute(sql, (LOCKED_LEDGER,)).fetchone()
+        return None if row is None else LedgerLock.read(row[0])
+
+    def set_lock(self, lock: LedgerLock | None) -> None:
+        self.load((), lock)
+
+    def load(self, rows: Iterable[tuple[int, Record]], lock: LedgerLock | None) -> None:
+        """Insert records and note how far this has come, in one transaction."""
+        with translated():
+            begin_immediate(self._db, self._clock, PATIENCE)
+            try:
+                self._db.executemany(LOAD, (_values(ident, record) for ident, record in rows))
+                self._db.execute("DELETE FROM twiceproof_migrations WHERE number=?", (LOCKED_LEDGER,))
+                if lock is not None:
+                    self._db.execute("INSERT INTO twiceproof_migrations VALUES (?, ?)", (LOCKED_LEDGER, lock.text()))
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def empty(self) -> None:
+        with translated():
+            self._db.execute("DELETE FROM twiceproof_records")
+
+    def advance(self, highest: int) -> None:
+        """Draw no number again: go on behind the highest that was loaded, and behind the present."""
+        with translated():
+            self._db.execute("UPDATE twiceproof_counter SET number=? WHERE number < ?", (highest, highest))
+            catch_up(self._db, self._clock.now())
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _one(self, sql: str) -> int:
+        with translated():
+            (value,) = self._db.execute(sql).fetchone()
+        return int(value)
+
+
+def _values(ident: int, record: Record) -> tuple[object, ...]:
+    at = record.at
+    return (
+        ident,
+        at.space,
+        at.kind,
+        at.key,
+        record.state,
+        int(record.version),
+        record.fence,
+        record.nonce,
+        record.created_at,
+        record.updated_at,
+        record.lease_until,
+        record.queue,
+        record.due_at,
+        record.body,
+    )
