@@ -25,6 +25,7 @@ from .sections.footprint import measure_footprint
 from .sections.forgetting import measure_forgetting
 from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
+from .sections.reconcile import measure_reconcile
 from .sections.recovery import measure_recovery
 from .sections.scale import measure_scale
 from .sections.store import measure_store
@@ -99,6 +100,7 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         **{f"webhooks on {name}": partial(_webhooks, site_of[name], plan, progress) for name in LEDGERS},
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
+        "reconcile": lambda: measure_reconcile(plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }
 

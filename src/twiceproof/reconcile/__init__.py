@@ -4,7 +4,20 @@ The readers, and what `then=` takes. The rest is reached through `@app.reconcile
 """
 
 from .actions import Cap, compensate, notify, start
+from .checks import Comparison
+from .find import Find
 from .pages import http_pages
 from .readers import csv_rows, file_rows, sql_rows
 
-__all__ = ["Cap", "compensate", "csv_rows", "file_rows", "http_pages", "notify", "sql_rows", "start"]
+__all__ = [
+    "Cap",
+    "Comparison",
+    "Find",
+    "compensate",
+    "csv_rows",
+    "file_rows",
+    "http_pages",
+    "notify",
+    "sql_rows",
+    "start",
+]
