@@ -48,6 +48,7 @@ __all__ = [
     "read_note",
     "record_run",
     "shape_of",
+    "sighted",
 ]
 
 NOTE = record_kind("reconciliation")

@@ -207,6 +207,22 @@ def test_a_plan_whose_world_changed_does_less_and_never_more(shop):
     assert any(row["id"] == "surplus_new" for row in shop.books)
 
 
+def test_what_is_no_longer_missing_when_it_is_approved_is_not_started(shop):
+    shop.options["cap"] = Cap(0)
+    app = shop.process()
+    shop.sell(app, range(1, 31))
+    shop.order(100)
+    shop.order(101)
+    shop.run(app)
+    app.worker().run(until_idle=True)
+    (approval,) = app.approvals()
+    shop.invoice(100)
+    app.decide(approval.id, True, by="ann")
+    app.worker().run(until_idle=True)
+    assert app.runs(flow="sync_order", key="order:100") == []
+    assert len(app.runs(flow="sync_order", key="order:101")) == 1
+
+
 def test_the_same_plan_on_the_next_day_waits_for_the_same_approval(shop):
     app, approval = _parked(shop)
     shop.run(app)

@@ -8,7 +8,7 @@ from tests.unit.reconcile.shop import Shop, kinds
 from twiceproof import Misuse
 from twiceproof.operations import block
 from twiceproof.reconcile.checks import Discrepancy, finding_id
-from twiceproof.reconcile.findings import count_findings
+from twiceproof.reconcile.findings import StoredFinding, count_findings, sighted
 
 
 @pytest.fixture
@@ -30,6 +30,14 @@ def test_the_id_is_of_what_was_found_and_not_of_when():
     ]
     ids = {finding_id("invoices", found) for found in (one, *others)} | {finding_id("other", one)}
     assert len(ids) == 5
+
+
+def test_a_run_that_sees_a_finding_twice_after_a_crash_counts_it_once():
+    found = Discrepancy("duplicates:books", "order:1", ("a",), "2 in books")
+    old = StoredFinding("fnd_1", "default", "invoices", found.check, found.key, found.refs, "", {}, 1.0, 1.0, 1.0)
+    assert sighted("open", old, found, tick=1.0, now=2.0) == ("open", old)
+    state, again = sighted("open", old, found, tick=2.0, now=2.0)
+    assert (state, again.seen) == ("open", 2) and sighted(state, again, found, tick=2.0, now=2.0) == (state, again)
 
 
 def test_the_same_finding_over_ten_runs_is_one_with_one_notice(shop, app):

@@ -339,6 +339,7 @@ def test_killed_at_any_commit_it_goes_on_and_ends_the_same(shop, landed):
         assert sorted((one.check, one.key, one.summary) for one in report.findings) == expected, at
         assert shop.voided == {"surplus": 1}, at
         assert sum(row["reference"] == 500 for row in shop.books) == 1, at
+        assert {one.seen for one in app.findings(state="all")} == {1}, at
         assert not shop.run(app).findings, at
         assert {one.state for one in app.findings(state="all")} == {"resolved"}, at
         assert shop.voided == {"surplus": 1}, at
