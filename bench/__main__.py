@@ -19,6 +19,7 @@ from .machine import facts
 from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
+from .sections.effects import measure_effects
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
 from .sections.footprint import measure_footprint
@@ -100,6 +101,7 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         **{f"webhooks on {name}": partial(_webhooks, site_of[name], plan, progress) for name in LEDGERS},
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
+        **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
         "reconcile": lambda: measure_reconcile(plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }
@@ -107,6 +109,10 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
 
 def _webhooks(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
     return measure_webhooks(site(), plan, progress)
+
+
+def _effects(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_effects(site(), plan, progress)
 
 
 def _measured(name: str, section: Callable[[], Findings]) -> Findings:

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from twiceproof import App
-from twiceproof.reconcile import Cap, Comparison, Find, compensate, sql_rows, start
+from twiceproof.reconcile import Cap, Comparison, Finder, compensate, sql_rows, start
 
 app = App("sqlite:///ledger.db")
 SHOP, BOOKS = "shop.db", "books.db"
@@ -35,7 +35,7 @@ def sync_order(order: dict[str, int]) -> str:
 
 
 @app.reconcile(every="1d", at="03:00", grace="0s")  # in earnest: grace="2h"
-def invoices(find: Find) -> Iterator[Comparison]:
+def invoices(find: Finder) -> Iterator[Comparison]:
     shop = find.source("shop", sql_rows(f"sqlite:///{SHOP}", "SELECT id, total FROM orders"), key="order:{id}")
     books = find.source(
         "books", sql_rows(f"sqlite:///{BOOKS}", "SELECT * FROM invoices"), key="order:{reference}", id="{id}"

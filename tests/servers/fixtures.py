@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from tests.servers.dovecot import Dovecot
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import Unavailable
@@ -119,3 +120,8 @@ def fault_proxy() -> Iterator[Callable[[str, int], FaultProxy]]:
     yield make
     for proxy in made:
         proxy.close()
+
+
+@pytest.fixture(scope="session")
+def dovecot() -> Iterator[Dovecot]:
+    yield from _running(Dovecot())

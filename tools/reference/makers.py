@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import api, commands, errors, examples, journeys, problems, routes, server, settings, stores
+from . import api, commands, errors, examples, journeys, problems, providers, routes, server, settings, stores
 from .block import Maker
 
 __all__ = ["DOCS", "MAKERS", "pages"]
@@ -34,6 +34,8 @@ MAKERS: Mapping[str, Maker] = {
     "public": api.public,
     "public-errors": api.errors,
     "journey": journeys.journey,
+    "providers": providers.provider_table,
+    "provider-notes": providers.provider_notes,
 }
 
 

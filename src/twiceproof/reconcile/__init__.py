@@ -5,14 +5,14 @@ The readers, and what `then=` takes. The rest is reached through `@app.reconcile
 
 from .actions import Cap, compensate, notify, start
 from .checks import Comparison
-from .find import Find
+from .find import Finder
 from .pages import http_pages
 from .readers import csv_rows, file_rows, sql_rows
 
 __all__ = [
     "Cap",
     "Comparison",
-    "Find",
+    "Finder",
     "compensate",
     "csv_rows",
     "file_rows",

@@ -1,4 +1,4 @@
-"""Find: what a reconciliation declares its sources and checks with."""
+"""Finder: what a reconciliation declares its sources and checks with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .ledger_rows import LedgerRows, LedgerSource, ledger_discrepancies
 from .readers import Row, as_reader
 from .sources import KeyedSource, KeyOf, Origin, refuse_unreadable
 
-__all__ = ["Find", "casefolded", "checked"]
+__all__ = ["Finder", "casefolded", "checked"]
 
 
 def casefolded(text: str) -> str:
@@ -29,7 +29,7 @@ def casefolded(text: str) -> str:
     return text.strip().casefold()
 
 
-class Find:
+class Finder:
     """Declares sources and checks. A reconciliation's function is given one, and yields checks.
 
     `tick` is the time for which the reconciliation runs.

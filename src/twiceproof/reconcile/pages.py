@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from ..claims.error_classification import retry_after
+from ..effects.http_client import HttpAnswer, HttpRequest, pooled
 from ..errors import Misuse
 from ..keys.canonical import digest
 from ..secret import Env, Secret, secrets_of
@@ -43,7 +44,7 @@ class Paging(Struct, frozen=True):
 
 
 class HttpPages(Rows):
-    """The rows of all pages. `fetch` is replaced in tests."""
+    """The rows of all pages."""
 
     def __init__(
         self,
@@ -63,12 +64,9 @@ class HttpPages(Rows):
         self.unstable = paging.offset is not None
 
     def rows(self, reading: Reading) -> Iterator[Row]:
-        client = self._client() if self._client is not None else _client(self._timeout)
-        try:
-            read = self._by_offset if self._paging.offset else self._by_next
-            yield from read(_Caller(client, self._headers, reading))
-        finally:
-            client.close()
+        client = self._client() if self._client is not None else pooled()
+        read = self._by_offset if self._paging.offset else self._by_next
+        yield from read(_Caller(client, self._headers, self._timeout, reading))
 
     # -- cursors and links -----------------------------------------------------------------------
 
@@ -184,7 +182,7 @@ def http_pages(
         headers: Sent with each request; a value may be `env("NAME")`.
         params: Parameters of the first page, or with `cursor` and `offset` of every page.
         timeout: Seconds for one request.
-        client: Makes the client, by default an `httpx2.Client`.
+        client: Returns an `HttpClient`, for tests; by default the one that effects use (extra `http`).
     """
     if sum((next is not None, link, offset is not None)) > 1:
         raise Misuse("next=, link= and offset= are three ways to page; give one of them.")
@@ -199,37 +197,48 @@ def http_pages(
 class _Caller:
     """Sends requests, and waits when it is told to."""
 
-    def __init__(self, client: Any, headers: Mapping[str, str | Env], reading: Reading) -> None:
+    def __init__(self, client: Any, headers: Mapping[str, str | Env], timeout: float, reading: Reading) -> None:
         self._client = client
+        self._timeout = timeout
         self._headers = {name: _value(value) for name, value in headers.items()}
         self._reading = reading
 
     def get(self, url: str, params: Mapping[str, Any]) -> tuple[Any, str]:
         """Return a page's body and its Link header."""
+        request = HttpRequest("GET", _with_query(url, params), self._headers, timeout=self._timeout)
         starts, spent = 0, 0.0
         while True:
             starts += 1
-            answer = self._client.get(url, params=params or None, headers=self._headers)
-            if answer.status_code == 200:
-                return _decoded(answer.content), answer.headers.get("link", "")
+            answer: HttpAnswer = self._client.send(request)
+            if answer.status == 200:
+                return _decoded(answer.body), answer.headers.get("link", "")
             pause = self._pause(answer, starts, spent)
             if pause is None:
-                raise SourceIncomplete(f"a page was answered with {answer.status_code}")
+                raise SourceIncomplete(f"a page was answered with {answer.status}")
             self._reading.clock.sleep(pause)
             spent += pause
 
-    def _pause(self, answer: Any, starts: int, spent: float) -> float | None:
-        if answer.status_code not in (429, 503):
+    def _pause(self, answer: HttpAnswer, starts: int, spent: float) -> float | None:
+        if answer.status not in (429, 503):
             return None
         asked = retry_after(_Refusal(answer), self._reading.clock.now())
         return self._reading.retry.delay(starts, spent, asked, self._reading.roll)
 
 
+def _with_query(url: str, params: Mapping[str, Any]) -> str:
+    """Parameters replace those of the same name that the URL has."""
+    if not params:
+        return url
+    parts = urlsplit(url)
+    query = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **params}
+    return parts._replace(query=urlencode(query)).geturl()
+
+
 class _Refusal(Exception):
     """An answer in the form in which Retry-After is read from an error."""
 
-    def __init__(self, response: Any) -> None:
-        super().__init__(f"{response.status_code}")
+    def __init__(self, response: HttpAnswer) -> None:
+        super().__init__(str(response.status))
         self.response = response
 
 
@@ -251,11 +260,3 @@ def _at_path(body: Any, path: str | None) -> Any:
             return None
         body = body.get(name)
     return body
-
-
-def _client(timeout: float) -> Any:
-    try:
-        import httpx2
-    except ImportError:
-        raise Misuse("http_pages needs the package httpx2; install it with: pip install 'twiceproof[http]'.") from None
-    return httpx2.Client(timeout=timeout, follow_redirects=False, trust_env=False)

@@ -20,7 +20,7 @@ from ..inbound.hook import Hook
 from ..keys.canonical import digest
 from .actions import ActionOutcome, ActionPlan
 from .checks import Comparison, Discrepancy
-from .find import Find
+from .find import Finder
 from .findings import RecordedRun
 from .sources import SourceReading
 
@@ -61,7 +61,7 @@ class Reconciliation:
     def __init__(
         self,
         name: str,
-        function: Callable[[Find], Iterable[Comparison]],
+        function: Callable[[Finder], Iterable[Comparison]],
         parts: Runtime,
         flows: MutableMapping[str, Flow],
         hooks: MutableMapping[str, Hook],

@@ -29,7 +29,7 @@ from ..operations import block
 from ..stores.encryption import EncryptedEngine
 from .actions import ActionOutcome, ActionPlan, PlanItem, Surroundings, as_action, attempt, make_plan, notify
 from .checks import INCOMPLETE, TOO_MANY, UNUSABLE, Comparison, Discrepancy, condition_of, finding_id
-from .find import Find, checked
+from .find import Finder, checked
 from .findings import OPEN, RecordedRun, lower_rows, mark_acted, read_note, record_run
 from .looking import SecondLook, Wanted
 from .matching import Workspace
@@ -80,7 +80,7 @@ class ReconcileRun:
         self.declared = declared
         self.tick = tick
         self.grace = grace
-        self.find = Find(tick, parts, declared.flows, declared.hooks, declared.steps)
+        self.find = Finder(tick, parts, declared.flows, declared.hooks, declared.steps)
         self.checks = checked(declared.function(self.find))
         for check in self.checks:
             as_action(check.then)

@@ -221,6 +221,7 @@ def test_what_is_no_longer_missing_when_it_is_approved_is_not_started(shop):
     app.worker().run(until_idle=True)
     assert app.runs(flow="sync_order", key="order:100") == []
     assert len(app.runs(flow="sync_order", key="order:101")) == 1
+    assert [run.state for run in app.runs(flow="invoices.plan")] == ["done"]
 
 
 def test_the_same_plan_on_the_next_day_waits_for_the_same_approval(shop):
