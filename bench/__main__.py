@@ -28,6 +28,7 @@ from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
 from .sections.reconcile import measure_reconcile
 from .sections.recovery import measure_recovery
+from .sections.rows import measure_rows, measure_rows_on_mariadb
 from .sections.scale import measure_scale
 from .sections.store import measure_store
 from .sections.waiting import measure_waiting
@@ -103,6 +104,8 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         "middleware": lambda: measure_middleware(sites, plan, progress),
         **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
         "reconcile": lambda: measure_reconcile(plan, progress),
+        **{f"effects rows on {name}": partial(_rows, site_of[name], plan, progress) for name in LEDGERS},
+        "effects rows on mariadb": lambda: measure_rows_on_mariadb(plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }
 
@@ -113,6 +116,10 @@ def _webhooks(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findi
 
 def _effects(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
     return measure_effects(site(), plan, progress)
+
+
+def _rows(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_rows(site(), plan, progress)
 
 
 def _measured(name: str, section: Callable[[], Findings]) -> Findings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -34,18 +35,17 @@ class Answered(NamedTuple):
 class SqlConnection:
     """One connection: `handle` is the driver's own (sqlite3, psycopg or PyMySQL), whatever it was taken from."""
 
-    __slots__ = ("dialect", "handle", "reused")
+    __slots__ = ("dialect", "handle")
 
-    def __init__(self, handle: Any, *, reused: bool = False) -> None:
+    def __init__(self, handle: Any) -> None:
         self.handle = _driver_connection(handle)
         self.dialect = _dialect_of(self.handle)
-        self.reused = reused  # it was idle, and the server may have closed it meanwhile
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> Answered:
-        """Run one statement with the driver's own placeholders (`?` or `%s`). Rows are plain tuples. Raises `SqlError`."""
+        """Run one statement, with the driver's placeholders (`?` or `%s`); rows are plain tuples. Raises `SqlError`."""
         try:
             with contextlib.closing(self._cursor()) as cursor, self._plain_texts():
-                cursor.execute(sql, tuple(values))
+                cursor.execute(sql, *([tuple(values)] if values else []))  # without values, % is a letter
                 if cursor.description is None:
                     return Answered((), [], cursor.rowcount)
                 columns = tuple(column[0] for column in cursor.description)
@@ -91,7 +91,8 @@ class SqlConnection:
             yield
         finally:
             if restore is not None and not self.broken:
-                restore()
+                with contextlib.suppress(Exception):  # its server is gone
+                    restore()
 
     def _in_transaction(self) -> bool:
         if self.dialect == "sqlite":
@@ -110,6 +111,11 @@ class SqlConnection:
                 return True
             return False
         return bool(self.handle.closed if self.dialect == "postgresql" else not self.handle.open)
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the server has ended it while it was idle, by what has arrived here. Known of PostgreSQL's alone."""
+        return self.dialect == "postgresql" and bool(select.select([self.handle.pgconn.socket], [], [], 0)[0])
 
     @property
     def reusable(self) -> bool:

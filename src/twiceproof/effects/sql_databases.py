@@ -42,7 +42,7 @@ class SqlDatabase:
         self._source = source
         self._make = _maker(source)
         self._lock = threading.Lock()
-        self._idle: list[Any] = []
+        self._idle: list[SqlConnection] = []
         self._own: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self.tables: dict[Any, Any] = {}  # what was found out about them, by the effects that use them
         at_fork(self, before=SqlDatabase.close_idle, in_child=SqlDatabase._forget)
@@ -50,44 +50,46 @@ class SqlDatabase:
     @contextlib.contextmanager
     def open(self) -> Iterator[SqlConnection]:
         """Lend a connection on which each statement is a transaction of its own."""
-        with self._lend() as (handle, reused):
-            connection = SqlConnection(handle, reused=reused)
-            with connection.each_alone():
-                yield connection
+        if self._make is None:
+            with self._borrowed() as handle:
+                connection = SqlConnection(handle)
+                with connection.each_alone():
+                    yield connection
+            return
+        connection = self._taken()
+        try:
+            yield connection  # opened by us, so that it commits each statement by itself
+        finally:
+            self._put_away(connection)
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Any]:
         """Lend a connection as its maker made it, for a transaction that the borrower opens and ends."""
-        with self._lend() as (handle, _):
-            yield handle
-
-    @contextlib.contextmanager
-    def _lend(self) -> Iterator[tuple[Any, bool]]:
         if self._make is None:
             with self._borrowed() as handle:
-                yield handle, False
-            return
-        handle, reused = self._taken()
-        try:
-            yield handle, reused
-        except BaseException:
-            self._put_away(handle, keep=SqlConnection(handle).reusable)
-            raise
-        self._put_away(handle, keep=SqlConnection(handle).reusable)
+                yield handle
+        else:
+            with self.open() as connection:
+                yield connection.handle
 
-    def _taken(self) -> tuple[Any, bool]:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop(), True
+    def _taken(self) -> SqlConnection:
+        while self._idle:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is not None and not connection.hung_up:
+                return connection
+            if connection is not None:
+                _close(connection)
         assert self._make is not None  # noqa: S101 - asked before
-        return self._make(), False
+        return SqlConnection(self._make())
 
-    def _put_away(self, handle: Any, *, keep: bool) -> None:
+    def _put_away(self, connection: SqlConnection) -> None:
+        keep = connection.reusable
         with self._lock:
             if keep and len(self._idle) < KEPT:
-                self._idle.append(handle)
+                self._idle.append(connection)
                 return
-        _close(handle)
+        _close(connection)
 
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[Any]:
@@ -101,9 +103,7 @@ class SqlDatabase:
         try:
             yield opened.connection
         finally:
-            opened.close()
-            if not is_connection(opened.connection):  # PyMySQL's, of a function
-                _close(opened.connection)
+            opened.close()  # PyMySQL's connections are context managers, too: leaving one closes it
 
     def is_ledgers(self, store: JoinedStore) -> bool:
         """Whether this is the very database of the ledger, as the same user: writes to both can be one transaction."""
@@ -119,8 +119,8 @@ class SqlDatabase:
         """Close what is not in use: before a fork, at the end, and when a server was restarted."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for handle in idle:
-            _close(handle)
+        for connection in idle:
+            _close(connection)
 
     def _forget(self) -> None:
         """In a forked child. A lock that another thread had is never released here."""
@@ -128,9 +128,9 @@ class SqlDatabase:
         self._idle = []
 
 
-def _close(handle: Any) -> None:
+def _close(connection: SqlConnection) -> None:
     with contextlib.suppress(Exception):
-        handle.close()
+        connection.handle.close()
 
 
 _by_url: dict[str, SqlDatabase] = {}
