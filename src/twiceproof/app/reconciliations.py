@@ -121,7 +121,7 @@ class Reconciliations:
         declared = self._reconciliation(name)
         moment = tick or datetime.fromtimestamp(self.parts.clock.now(), UTC)
         if dry_run:
-            return declared.dry_run(moment)
+            return declared.dry_run(moment, self.parts)
         from ..flows.calls import call
 
         patience = None if grace is None else seconds(grace, name="grace", positive=False)

@@ -127,11 +127,11 @@ class Reconciliation:
 
     # -- outside of flows ------------------------------------------------------------------------
 
-    def dry_run(self, tick: datetime) -> RunReport:
+    def dry_run(self, tick: datetime, parts: Runtime) -> RunReport:
         """Read, match and look, without waiting, and write nothing."""
         from .run import ReconcileRun
 
-        run = ReconcileRun(self, self.parts, tick, 0.0)
+        run = ReconcileRun(self, parts, tick, 0.0)
         try:
             run.match()
             return run.report(run.compare(), RecordedRun(), [], dry=True)

@@ -136,6 +136,7 @@ def test_findings_and_notices_of_tenants_never_cross(shop, app):
     only = next(one.id for one in other.findings() if one.check.startswith("disagree"))
     with pytest.raises(Misuse):
         app.acknowledge_finding(only, by="ann")
+    assert len(other.reconcile_now("invoices", tick=tick, dry_run=True).findings) == len(own)
     shared = next(iter({one.id for one in app.findings()} & own))
     other.suppress_finding(shared, by="ben")
     assert [one.state for one in app.findings()] == ["open"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -10,7 +12,7 @@ import msgspec
 import pytest
 
 from twiceproof import Misuse, env
-from twiceproof.effects.http_client import HttpAnswer, HttpRequest
+from twiceproof.effects.http_client import HttpAnswer, HttpRequest, pooled
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.reconcile import http_pages
 from twiceproof.reconcile.readers import Reading, SourceIncomplete
@@ -167,6 +169,27 @@ def test_a_header_may_be_a_secret_of_the_environment(monkeypatch):
     api = Api(3)
     api.read(next="next", headers={"authorization": env("BOOKS_TOKEN")})
     assert api.requests[0].headers["authorization"] == "t0ken"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        page = int(dict(parse_qsl(urlsplit(self.path).query)).get("cursor", 0))
+        body = msgspec.json.encode({"data": [{"id": page}], "next": page + 1 if page < 3 else None})
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_pages_are_read_from_a_real_server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        pages = http_pages(f"http://127.0.0.1:{server.server_port}/invoices?kind=paid", next="next")
+        assert [row["id"] for row in pages] == [row["id"] for row in pages] == [0, 1, 2, 3]
+        server.shutdown()
+        pooled().close()
 
 
 def test_declarations_that_cannot_be_meant_are_refused():

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from twiceproof import Misuse
+from twiceproof import App, Misuse
 from twiceproof.clock import system_clock
 from twiceproof.reconcile import csv_rows, file_rows, sql_rows
 from twiceproof.reconcile.readers import Reading, SourceIncomplete, as_reader, pumped
@@ -120,6 +120,28 @@ def test_a_query_that_fails_is_incomplete_and_one_that_is_none_is_refused(databa
     for given in (("sqlite:///a.db", " "), (17, "SELECT 1")):
         with pytest.raises(Misuse):
             sql_rows(*given)
+
+
+KEYS = ["a", "A", "\u00e4", "z", "Z", "ss", "\u00df", "10", "9", "-", "_", "o'neil"]
+
+
+@pytest.mark.server
+def test_two_databases_that_sort_and_compare_texts_otherwise_have_the_same_keys(postgres_dsn, mariadb_url):
+    made = "SELECT * FROM (" + " UNION ALL ".join(f"SELECT :k{number} AS id" for number in range(len(KEYS))) + ") AS t"
+    given = {f"k{number}": key for number, key in enumerate(KEYS)}
+    with App("memory://") as app:
+
+        @app.reconcile(grace="0s")
+        def both(find):
+            left = find.source("postgres", sql_rows(postgres_dsn, f"{made} ORDER BY id", given), key="{id}", id="{id}")
+            right = find.source("mariadb", sql_rows(mariadb_url, f"{made} ORDER BY id", given), key="{id}", id="{id}")
+            yield find.missing(left, right)
+            yield find.extra(right, left)
+            yield find.duplicates(right)
+
+        report = app.reconcile_now("both")
+    assert [source.rows for source in report.sources] == [len(KEYS), len(KEYS)]
+    assert report.complete and report.findings == []
 
 
 @pytest.mark.server
