@@ -31,7 +31,8 @@ __all__ = ["MatchedRow", "Workspace", "are_apart"]
 
 BATCH = 10_000  # rows that are inserted together
 CACHE = 32 * 1024  # KB of SQLite's cache, which is also the memory of its sort
-LOCK = "lock"
+LOCK, PREFIX = "lock", "run-"
+OLD = 3_600.0  # seconds after which a directory without a lock was left behind
 
 TABLE = "CREATE TABLE rows (digest BLOB, source INT, ref TEXT, mark, key TEXT, at REAL)"
 INDEX = "CREATE INDEX sorted ON rows (digest, source, ref, mark)"
@@ -88,11 +89,6 @@ class Workspace:
         with _full_disk_told():
             self._db.executemany(INSERT, self._waiting)
         self._waiting.clear()
-
-    def drop(self, views: list[KeyedSource]) -> None:
-        """Remove the rows of views that are read again."""
-        self._waiting.clear()
-        self._db.executemany("DELETE FROM rows WHERE source = ?", [(view.number,) for view in views])
 
     def sort(self) -> None:
         self._write()
@@ -168,8 +164,8 @@ def _full_disk_told() -> Iterator[None]:
 
 
 def _base(given: Path | None) -> Path:
-    """A directory that only this user can enter; refused if another one has made it first."""
-    base = given or Path(tempfile.gettempdir()) / f"twiceproof-reconcile-{os.getuid()}"
+    """A directory of ours that only this user can enter; refused if another one has made it first."""
+    base = (given or Path(tempfile.gettempdir())) / f"twiceproof-reconcile-{os.getuid()}"
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -179,19 +175,18 @@ def _base(given: Path | None) -> Path:
 
 def _own_directory(base: Path) -> Path:
     """Make a directory for this run, and remove those whose process is gone."""
-    for left in base.iterdir():
-        if left.is_dir() and _is_abandoned(left):
+    for left in base.glob(f"{PREFIX}*"):
+        if _is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix="run-", dir=base))
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
 
 
 def _is_abandoned(directory: Path) -> bool:
     """Whether no living process holds its lock. One without a lock is just being made, or was left that early."""
-    path = directory / LOCK
     try:
-        handle = os.open(path, os.O_RDWR)
+        handle = os.open(directory / LOCK, os.O_RDWR)
     except OSError:
-        return not any(directory.iterdir()) and _is_old(directory)
+        return _is_old(directory)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -202,12 +197,16 @@ def _is_abandoned(directory: Path) -> bool:
 
 
 def _is_old(directory: Path) -> bool:
+    """Whether another run was begun long after this one, by the times of the file system."""
     with contextlib.suppress(OSError):
-        return Path(directory.parent).stat().st_mtime - directory.stat().st_mtime > 60
+        return directory.parent.stat().st_mtime - directory.stat().st_mtime > OLD
     return False
 
 
 def _locked(path: Path) -> int:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    """Hold a lock for as long as this process lives. It gets its name when it is held: others never see it free."""
+    unnamed = path.with_suffix(".new")
+    handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)
+    unnamed.rename(path)
     return handle

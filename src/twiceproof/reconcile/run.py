@@ -240,8 +240,11 @@ class ReconcileRun:
             self._before, last=tick, whole=tick if whole else self._before.whole, rows={**self._before.rows, **rows}
         )
         parts = self._parts
-        unsure = set(compared.unsure)
-        recorded = block(record_run(parts.store, parts.tenant, note, found, self._settled(matched), unsure))
+        settled = self._settled(matched)
+        untold = {(UNUSABLE, told.source) for told in matched.sources if not told.whole}
+        untold |= {(TOO_MANY, check.label) for check in self.checks if check.label not in settled}
+        unsure = untold.union(compared.unsure)
+        recorded = block(record_run(parts.store, parts.tenant, note, found, settled, unsure))
         plans, left = self._plans(compared, recorded, matched)
         for finding, why in left.items():
             block(mark_acted(parts.store, parts.tenant, self.declared.name, finding, why, acted=False))
@@ -256,7 +259,7 @@ class ReconcileRun:
         """Return what is still so, by a second look."""
         matched = self._told
         checks = {check.label: check for check in self.checks}
-        wanted = [(checks[one.check], one.key) for one in matched.suspects]
+        wanted = [(checks[one.check], one.key) for one in matched.suspects if one.check in checks]
         self._looked = look = self._look(wanted)
         found: list[Discrepancy] = []
         unsure: list[tuple[str, str]] = []

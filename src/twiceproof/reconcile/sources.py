@@ -108,10 +108,6 @@ class KeyedSource:
         self._id = None if id is None else Template(id)
         self._at = None if at is None else Template(at)
 
-    def with_fields(self, number: int, fields: tuple[FieldPair, ...]) -> KeyedSource:
-        """Return this source as it is compared in other fields."""
-        return self.derived(number, self.name, fields=fields)
-
     def derived(self, number: int, name: str, **changes: Any) -> KeyedSource:
         """Return another view of the same rows."""
         same = {part: getattr(self, part) for part in ("key", "id", "at", "look", "where", "normal", "fields", "show")}

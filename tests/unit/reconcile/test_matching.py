@@ -31,30 +31,43 @@ def filled(directory: Path, count: int = 100, **options) -> Workspace:
     return workspace
 
 
+def own(directory: Path) -> Path:
+    return directory / f"twiceproof-reconcile-{os.getuid()}"
+
+
 def test_only_its_owner_can_read_it_and_it_is_removed_at_the_end(tmp_path):
-    workspace = filled(tmp_path / "own")
-    (home,) = (tmp_path / "own").iterdir()
-    assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == stat.S_IMODE(home.stat().st_mode) == 0o700
+    workspace = filled(tmp_path)
+    (home,) = own(tmp_path).iterdir()
+    assert stat.S_IMODE(own(tmp_path).stat().st_mode) == stat.S_IMODE(home.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}
     workspace.close()
-    assert list((tmp_path / "own").iterdir()) == []
+    assert list(own(tmp_path).iterdir()) == []
+
+
+def test_what_is_not_its_own_is_left_alone(tmp_path):
+    for name in ("run-mine", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    filled(tmp_path).close()
+    assert {path.name for path in tmp_path.iterdir()} == {"run-mine", "other", own(tmp_path).name}
 
 
 def test_a_directory_of_others_is_refused(tmp_path):
-    open_to_all = tmp_path / "open"
-    open_to_all.mkdir(mode=0o777)
-    open_to_all.chmod(0o777)
+    own(tmp_path).mkdir()
+    own(tmp_path).chmod(0o777)
     with pytest.raises(Misuse, match="chmod 700"):
-        Workspace(open_to_all, sealed=False)
-    (tmp_path / "link").symlink_to(tmp_path)
+        Workspace(tmp_path, sealed=False)
+    own(tmp_path).rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    own(tmp_path).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Misuse):
-        Workspace(tmp_path / "link", sealed=False)
+        Workspace(tmp_path, sealed=False)
 
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_no_content_of_rows_is_in_it_and_no_key_where_the_ledger_is_encrypted(tmp_path, sealed):
-    workspace = filled(tmp_path / "own", sealed=sealed)
-    (home,) = (tmp_path / "own").iterdir()
+    workspace = filled(tmp_path, sealed=sealed)
+    (home,) = own(tmp_path).iterdir()
     content = b"".join(path.read_bytes() for path in home.iterdir())
     workspace.close()
     assert CANARY.encode() not in content
@@ -66,17 +79,17 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_a_living_one_is_n
         "import os, signal, sys; from pathlib import Path; from twiceproof.reconcile.matching import Workspace\n"
         "Workspace(Path(sys.argv[1]), sealed=False); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    living = filled(tmp_path / "own")
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "own")], check=False)
-    assert done.returncode == -9 and len(list((tmp_path / "own").iterdir())) == 2
-    filled(tmp_path / "own").close()
-    assert len(list((tmp_path / "own").iterdir())) == 1
+    living = filled(tmp_path)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert done.returncode == -9 and len(list(own(tmp_path).iterdir())) == 2
+    filled(tmp_path).close()
+    assert len(list(own(tmp_path).iterdir())) == 1
     living.close()
 
 
 def test_a_full_disk_ends_it_cleanly(tmp_path):
     with pytest.raises(NotDone, match="full"):
-        filled(tmp_path / "own", 50_000, most_pages=50)
+        filled(tmp_path, 50_000, most_pages=50)
 
 
 def test_after_a_full_disk_nothing_was_done(shop, monkeypatch):

@@ -114,6 +114,29 @@ def test_rows_without_a_key_are_one_finding_of_their_own(shop):
     assert len(report.sources[0].examples) == 5
 
 
+def test_half_a_source_does_not_resolve_that_some_rows_have_no_key(shop):
+    app, rows = shop.stage.process(), [{"id": number, "mail": f"{number}@b.de"} for number in range(10)]
+    rows[9]["mail"] = ""
+    broken = []
+
+    def read():
+        yield from rows[:5] if broken else rows
+        if broken:
+            raise OSError("reset")
+
+    @app.reconcile(grace="0s")
+    def invoices(find):
+        yield find.duplicates(find.source("people", read, key="{mail}", id="{id}"))
+
+    shop.run(app)
+    broken.append(1)
+    assert shop.run(app).resolved == 0
+    assert {(one.check, one.state) for one in app.findings()} == {
+        ("unusable-key", "open"),
+        ("source-incomplete", "open"),
+    }
+
+
 def test_a_declaration_that_cannot_be_meant_is_refused(shop):
     app = shop.stage.process()
 
