@@ -45,7 +45,7 @@ HEAD = ("NAME", "EVERY", "LAST RUN", "LAST WHOLE RUN", "ROWS", "OPEN FINDINGS")
 @json_option
 @click.pass_obj
 def list_(target: LedgerTarget, app: str) -> None:
-    """List the reconciliations of an app, their last runs and open findings."""
+    """List reconciliations, their last runs and open findings."""
     with load_app(app) as found:
         rows = _listed(_of_tenant(target, found))
     if target.json:
