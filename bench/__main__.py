@@ -26,6 +26,7 @@ from .sections.footprint import measure_footprint
 from .sections.forgetting import measure_forgetting
 from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
+from .sections.reconcile import measure_reconcile
 from .sections.recovery import measure_recovery
 from .sections.rows import measure_rows, measure_rows_on_mariadb
 from .sections.scale import measure_scale
@@ -102,6 +103,7 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
         **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
+        "reconcile": lambda: measure_reconcile(plan, progress),
         **{f"effects rows on {name}": partial(_rows, site_of[name], plan, progress) for name in LEDGERS},
         "effects rows on mariadb": lambda: measure_rows_on_mariadb(plan, progress),
         "import": lambda: measure_footprint(plan, progress),
