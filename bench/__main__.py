@@ -19,6 +19,7 @@ from .machine import facts
 from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
+from .sections.copying import measure_copying
 from .sections.effects import measure_effects
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
@@ -104,6 +105,7 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         "middleware": lambda: measure_middleware(sites, plan, progress),
         **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
         "reconcile": lambda: measure_reconcile(plan, progress),
+        "copy": lambda: measure_copying(sites.sqlite, sites.postgres, plan, progress),
         **{f"effects rows on {name}": partial(_rows, site_of[name], plan, progress) for name in LEDGERS},
         "effects rows on mariadb": lambda: measure_rows_on_mariadb(plan, progress),
         "import": lambda: measure_footprint(plan, progress),

@@ -17,6 +17,7 @@ SECTIONS = (
     "middleware",
     "effects",
     "reconcile",
+    "copy",
     "import",
 )
 
@@ -42,6 +43,7 @@ class Plan(Struct, frozen=True):
     waiting: int  # runs that wait in a store
     slow_senders: int  # connections that drip bytes
     reconciled: tuple[int, int]  # rows of each of two sources that are compared: few, and many
+    copied: int  # claims of a ledger that is copied
 
 
 FULL = Plan(
@@ -63,6 +65,7 @@ FULL = Plan(
     waiting=100_000,
     slow_senders=500,
     reconciled=(1_000_000, 5_000_000),
+    copied=1_000_000,
 )
 QUICK = Plan(
     "quick",
@@ -83,4 +86,5 @@ QUICK = Plan(
     waiting=1_000,
     slow_senders=20,
     reconciled=(2_000, 10_000),
+    copied=2_000,
 )
