@@ -27,6 +27,9 @@ FAULTS = {
     "F14": "f14_upgrades",
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
+    "F21": "f21_lost_effects",
+    "F22": "f22_source_truncated",
+    "F23": "f23_rebuild_killed",
     "H1": "h1_simulated_histories",
     "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
@@ -48,6 +51,9 @@ LONGEST_FIRST = [
     "F12",
     "F14",
     "F15",
+    "F21",
+    "F23",
+    "F22",
 ]
 
 

@@ -9,7 +9,7 @@ from .table import code, table
 
 __all__ = ["brokers"]
 
-# The name, its opener, the extra, places to publish to and to receive from, dedupe and lease in seconds, the largest body.
+# The name, its opener, the extra, places to publish to and to receive from, dedupe in seconds, lease, largest body.
 KINDS = (
     (
         "RabbitMQ",

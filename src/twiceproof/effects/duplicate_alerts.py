@@ -23,6 +23,8 @@ from ..secret import Secret, secrets_of
 from ..stores.base import Store
 
 if TYPE_CHECKING:
+    from email.message import EmailMessage
+
     from .webhook_client import Outbound
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "DUPLICATE",
     "EVENTS",
     "FAILURE",
+    "FINDING",
     "REVIEW",
     "DuplicateAlerts",
     "Hook",
@@ -43,21 +46,22 @@ __all__ = [
 ]
 
 
-DUPLICATE, REVIEW, FAILURE, DEAD_LETTER = "duplicate", "review", "failure", "dead-letter"
-EVENTS = (REVIEW, FAILURE, DEAD_LETTER)  # that `app.notify` reports
+DUPLICATE, REVIEW, FAILURE, DEAD_LETTER, FINDING = "duplicate", "review", "failure", "dead-letter", "finding"
+EVENTS = (REVIEW, FAILURE, DEAD_LETTER, FINDING)  # that `app.notify` reports
 TYPES = {
     DUPLICATE: "duplicates.blocked",
     REVIEW: "review.needed",
     FAILURE: "run.failed",
     DEAD_LETTER: "letter.kept",
+    FINDING: "finding.opened",
 }
 
 
 class Notice(Struct, frozen=True):
     """`count` is the number of occurrences since the last notice. The same `id` is never sent twice.
 
-    For blocked duplicates there is one notice per key. For reviews, failures and dead letters there is one per flow or
-    webhook (`operation`); `key` and `reason` are those of the latest.
+    For blocked duplicates there is one notice per key. For all other events there is one per flow, webhook or
+    reconciliation (`operation`); `key` and `reason` are those of the latest.
     """
 
     id: str
@@ -85,6 +89,7 @@ class Notice(Struct, frozen=True):
             REVIEW: f"{self.operation} for {self.key!r} waits for review",
             FAILURE: f"{self.operation} for {self.key!r} failed",
             DEAD_LETTER: f"a delivery to {self.operation} could not be processed and was stored ({self.key})",
+            FINDING: f"{self.operation} found something about {self.key!r}",
         }[self.event]
         more = f", and {self.count - 1} more" if self.count > 1 else ""
         return f"{what}{': ' if self.reason else ''}{self.reason}{more}"
@@ -98,6 +103,7 @@ class Notice(Struct, frozen=True):
             REVIEW: ("review", "list", "--flow", self.operation),
             FAILURE: ("claims", "list", "--operation", self.operation, "--state", "failed"),
             DEAD_LETTER: ("hooks", "dead-letters"),
+            FINDING: ("reconcile", "findings", "list", "--name", self.operation),
         }[self.event]
         return suggested_command(*arguments, *tenant)
 
@@ -130,7 +136,7 @@ def to_webhook(
     outbound.check(url)
 
     def send(notice: Notice) -> None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(notice.last_at))
+        at = _utc(notice.last_at, "%Y-%m-%dT%H:%M:%SZ")
         body = msgspec.json.encode({"type": notice.type, "timestamp": at, "data": notice})
         headers = {"content-type": "application/json", **signed_headers(notice.id, now(), body, secrets_of(secret))}
         answer = outbound.post(url, body, headers)
@@ -152,15 +158,39 @@ def to_email(
     timeout: float = 10.0,
 ) -> Hook:
     """Send by SMTP. Use `tls="none"` only for a relay on the same machine or network."""
-    from .mail import Relay, send  # imported late: loads SMTP and TLS
+    from .smtp import smtp  # imported late: loads SMTP and TLS
 
-    if tls not in ("starttls", "tls", "none"):
-        raise Misuse(f'tls={tls!r} is not known; use "starttls", "tls" or "none".')
-    if user and tls == "none":
-        raise Misuse('A password must not be sent unencrypted; use tls="starttls" or "tls".')
-    relay = Relay(host, port, user, password, tls, timeout)
+    server = smtp(host, port=port, user=user, password=password, tls=tls, timeout=timeout)
     people = [to] if isinstance(to, str) else list(to)
-    return lambda notice: send(relay, notice, sender, people)
+
+    def send(notice: Notice) -> None:
+        server.deliver(_mail(notice, sender, people), sender, people)
+
+    return send
+
+
+def _mail(notice: Notice, sender: str, people: Sequence[str]) -> EmailMessage:
+    """Build the mail, with one Message-ID per notice, so that a mail server can recognise a repeat."""
+    from email.message import EmailMessage
+
+    mail = EmailMessage()
+    mail["From"], mail["To"] = sender, ", ".join(people)
+    mail["Subject"] = _one_line(f"Twiceproof: {notice.line}")[:200]
+    mail["Message-ID"] = f"<{notice.id}@twiceproof.invalid>"
+    mail.set_content(
+        f"{_one_line(notice.line)}\n\nFirst: {_utc(notice.first_at)}\nLast: {_utc(notice.last_at)}\n"
+        f"Tenant: {notice.tenant}\n\nLook: {_one_line(notice.look)}\n"
+    )
+    return mail
+
+
+def _one_line(text: str) -> str:
+    """Replace control characters: external text must not add headers."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _utc(at: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    return time.strftime(form, time.gmtime(at))
 
 
 log = logging.getLogger("twiceproof")
