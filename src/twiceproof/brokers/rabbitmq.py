@@ -48,7 +48,7 @@ PREFETCH = 200
 LONGEST_HOLD = 600.0  # seconds; a longer `Requeue` comes again earlier than asked for
 MOST_BYTES = 16 * 1024 * 1024  # what RabbitMQ 4 takes by default
 QUEUES = "/queues/"
-PROBE = {"x-queue-type": "classic", "x-queue-leader-locator": "none"}
+PROBE: dict[str, Any] = {"x-queue-type": "classic", "x-queue-leader-locator": "none"}
 OWN_QUORUM_LIMIT = (4, 0)  # from this version on, quorum queues drop a message after 20 deliveries
 GONE = (AMQPError, ChannelInvalidStateError, OSError, asyncio.InvalidStateError)
 
