@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .effects.repeat import Retry, check, keyed
     from .errors import (
         BatchFailed,
+        BrokerUnavailable,
         Cancelled,
         CannotOpen,
         ClaimError,
@@ -62,6 +63,7 @@ __all__ = [
     "App",
     "Approval",
     "BatchFailed",
+    "BrokerUnavailable",
     "Busy",
     "Cancelled",
     "CannotOpen",
