@@ -70,6 +70,16 @@ def test_an_unroutable_message_names_the_routing_key(rabbit_server, open_broker)
     assert "'unbound'" in refused.why and place.place in refused.why
 
 
+def test_a_return_is_not_taken_for_that_of_another_message_with_its_key(rabbit_server, open_broker):
+    """The client finds the returned message by its id, which both routes of a message have."""
+    place = RabbitPlace(rabbit_server)
+    broker = open_broker(place.url)
+    for number in range(20):
+        messages = [place.message(f"{number}", topic="unbound"), place.message(f"{number}")]
+        assert [type(one) for one in broker.publish(messages, 10.0)] == [Refused, Confirmed]
+        assert [type(one) for one in broker.publish(messages[::-1], 10.0)] == [Confirmed, Refused]
+
+
 def test_a_queue_is_published_to_without_an_exchange(rabbit_server, open_broker):
     place = RabbitPlace(rabbit_server)
     broker = open_broker(place.url)
