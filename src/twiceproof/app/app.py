@@ -55,6 +55,7 @@ from ..stores.open import anchored, open_store, sqlite_file
 from .administration import Administration
 from .declarations import Declarations
 from .in_flow import InFlow
+from .messaging import Messaging
 from .triggers import Triggers
 
 __all__ = ["NEW_LEDGER", "App"]
@@ -64,7 +65,7 @@ ledgers = logging.getLogger("twiceproof.ledger")
 NEW_LEDGER = "this is a new ledger: %s; if there was one already, name it by its whole path"
 
 
-class App(Declarations, Triggers, InFlow, Administration):
+class App(Declarations, Triggers, InFlow, Messaging, Administration):
     """A ledger and everything that is declared on it. `App()` keeps it in the SQLite file twiceproof.db.
 
     Args:
@@ -263,6 +264,7 @@ class App(Declarations, Triggers, InFlow, Administration):
             incidents.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
+        self.stop_messaging()
         self.store.close()
 
     def __enter__(self) -> App:

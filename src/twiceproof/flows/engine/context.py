@@ -102,6 +102,7 @@ class Attempt(Struct, frozen=True):
     space: str
     step: str
     starts: int
+    outgoing: list[Any] = []  # messages that are written with the step's completion
 
     @property
     def effect_key(self) -> str:
