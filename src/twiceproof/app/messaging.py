@@ -12,9 +12,8 @@ from ..flows.workers.tenants import Tenants
 from ..records import record_kind
 
 if TYPE_CHECKING:
-    from ..brokers.base import Broker
     from ..outbox.relay import Relay
-    from ..outbox.routing import OnParked, OnUnknown, Routing, WebhookTarget
+    from ..outbox.routing import OnParked, OnUnknown, Publisher, Routing, WebhookTarget
     from ..outbox.transaction_outbox import LateRings, TransactionOutbox
     from ..secret import Env
 
@@ -46,7 +45,7 @@ class Messaging:
     def broker(
         self,
         name: str,
-        url: str | Env | Broker,
+        url: str | Env | Publisher,
         *,
         retry: Retry | None = None,
         keep_sent: Duration = "7d",

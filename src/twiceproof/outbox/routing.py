@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ..brokers.base import Broker, OutgoingMessage, Publication
+from ..brokers.base import OutgoingMessage, Publication
 from ..claims.claim import validate_name
 from ..claims.policy import Duration
 from ..effects.repeat import Retry
@@ -122,7 +122,7 @@ class Routing:
     # -- declaring -------------------------------------------------------------------------------
 
     def add_broker(
-        self, name: str, broker: str | Env | Broker, retry: Retry | None, keep_sent: Duration, patience: Duration
+        self, name: str, broker: str | Env | Publisher, retry: Retry | None, keep_sent: Duration, patience: Duration
     ) -> None:
         validate_name("broker", name)
         if name in self.targets:
@@ -178,7 +178,7 @@ def _checked(retry: Retry | None) -> Retry:
     return DEFAULT_RETRY if retry is None else retry
 
 
-def _opener(name: str, broker: str | Env | Broker) -> Callable[[], Publisher]:
+def _opener(name: str, broker: str | Env | Publisher) -> Callable[[], Publisher]:
     if not broker or not (isinstance(broker, str | Env) or hasattr(broker, "publish")):
         raise Misuse(f'app.broker({name!r}, …) takes a URL, env("…") or a broker; write it like "amqp://host/vhost".')
 

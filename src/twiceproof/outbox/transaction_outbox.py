@@ -175,7 +175,7 @@ class LateRings:
         self._notify = notify
         self._monotonic = monotonic
         self._due: list[tuple[float, str]] = []
-        self._thread = BackgroundThread(self, LateRings._turn, "twiceproof-rings", grace=1.0)
+        self._thread = BackgroundThread(self, LateRings._turn, "twiceproof-rings", grace=1.0, finish=True)
 
     def __call__(self, channels: set[str]) -> None:
         now = self._monotonic()
@@ -193,4 +193,8 @@ class LateRings:
         return min(at for at, _ in self._due) - now if self._due else None
 
     def stop(self) -> None:
+        """Notify now what would have been notified later."""
         self._thread.stop(for_good=True)
+        left, self._due = {name for _, name in self._due}, []
+        if left:
+            self._notify(left)

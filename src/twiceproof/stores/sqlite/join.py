@@ -13,7 +13,7 @@ from ...clock import Clock, jitter
 from ...errors import Misuse
 from ...operations import Operation
 from ...records import Batch, Outcome
-from ..user_drivers import Driver, Pause
+from ..user_drivers import Driver, Pause, Sqlite3Driver
 from ..user_transaction import Torn
 from .connection import BUSY_PAUSE, held_for_too_long, is_busy, open_handle
 from .rows import VersionCounter, land_counted
@@ -90,6 +90,8 @@ class SqliteJoins:
         return ""
 
     def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
+        if not isinstance(driver, Sqlite3Driver):  # that one may open its transaction only now
+            yield from driver.adopt()
         self._joined.add(driver)
         db = driver.raw()
         self._refuse_other_file(db)
