@@ -34,7 +34,11 @@ class Messaging:
         """The targets and routes that were declared."""
         from ..outbox.routing import Routing
 
-        known: Routing = self._of_root().setdefault("routing", Routing())
+        shared = self._of_root()
+        if "routing" not in shared:
+            shared["routing"] = Routing()
+            self.parts.root.beside_worker = self.relay
+        known: Routing = shared["routing"]
         return known
 
     def _of_root(self) -> dict[str, Any]:

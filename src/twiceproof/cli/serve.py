@@ -138,7 +138,7 @@ def work(
     """
     timeout = seconds(drain, name="drain", positive=False)
     with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
-        if not any(duty.queues() for duty in found.duties):
+        if not any(duty.queues() for duty in found.duties) and not found.routing.targets:
             raise Misuse(f"{app} declares no flows, so a worker has nothing to do; put @app.flow(key=…) on a function.")
         worker = found.worker(concurrency=concurrency, flows=flows)
         with _metrics(found, worker, metrics_host, metrics_port):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from typing import Any
 
 from ..claims.claim import parse_space, run_address, space_of_run
 from ..claims.error_classification import ErrorRegistry
@@ -52,6 +53,7 @@ class Runtime:
         self.flusher = LedgerFlusher()
         self.verdicts = ErrorRegistry()
         self.lives: dict[str, Lifetime] = {}  # retention of the flows that are declared here
+        self.beside_worker: Callable[[], Any] = lambda: None  # makes what runs beside a worker: the relay of messages
         self._draining = False
 
     @property

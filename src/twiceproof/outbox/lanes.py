@@ -23,6 +23,7 @@ from .message import MESSAGE_KIND, PENDING, Message, message_of, queue_of_target
 __all__ = [
     "HELD_LANE",
     "LANE",
+    "LANES",
     "TICKET_KIND",
     "Appended",
     "Known",
