@@ -27,6 +27,7 @@ COMMANDS = {  # each with the module that defines it
     "ids": "flows",
     "approvals": "approvals",
     "hooks": "hooks",
+    "messages": "messages",
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
@@ -38,6 +39,7 @@ COMMANDS = {  # each with the module that defines it
     "demo": "demo",
     "work": "serve",
     "workers": "workers",
+    "relay": "serve",
     "serve": "serve",
     "tokens": "tokens",
 }

@@ -37,6 +37,7 @@ class HeldLane(Struct, eq=False):
     tickets: Sequence[Record] = ()
     whole: bool = False
     found: dict[str, Record | None] = {}
+    stopped: bool = False  # one of its messages was not confirmed: those behind it were not handed over
 
     @property
     def to_publish(self) -> list[Record]:

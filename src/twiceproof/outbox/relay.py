@@ -45,6 +45,7 @@ __all__ = ["LEASE", "Relay", "TargetRelay", "Tried"]
 log = logging.getLogger("twiceproof.relay")
 
 LEASE = 30.0  # seconds for which a message that was handed out is hidden from other relays
+LOOK = 0.5  # seconds between two looks whether a thread has ended, so that signals are handled
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0  # seconds, while the store or a target cannot be reached
 
 
@@ -238,8 +239,13 @@ class TargetRelay:
             answers = self._ask([outgoing(one.record, one.message) for one in group])
             now = self._store_time + self._clock.monotonic()
             for one, answer in zip(group, answers, strict=True):
+                if one.lane is not None and one.lane.stopped:
+                    one.decision = Left("behind one that was not confirmed")
+                    continue
                 one.decision = decide(one.message, answer, self.target.retry, now, self._roll)
                 self._count(answer, one.decision)
+                if one.lane is not None:
+                    one.lane.stopped = not isinstance(one.decision, Sent)
             self._watch_target(answers)
 
     def _ask(self, messages: list[OutgoingMessage]) -> Sequence[Publication]:
@@ -312,6 +318,7 @@ class Relay:
         ]
         self._clock = clock
         self._threads: list[threading.Thread] = []
+        self._draining = self._stopping = False
 
     def start(self) -> None:
         """Publish in the background until `drain`."""
@@ -320,16 +327,27 @@ class Relay:
             self._threads.append(thread)
             thread.start()
 
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
     def drain(self) -> None:
         """Take nothing new. From any thread, and from signal handlers."""
+        self._draining = True
         for relay in self.targets:
             relay.drain()
+
+    def stop(self) -> None:
+        """Wait for nothing any more: what is being published is published again by another relay, with its key."""
+        self._stopping = True
+        self.drain()
 
     def join(self, patience: float) -> int:
         """Wait for what is being published. Return how many targets have not ended."""
         until = self._clock.monotonic() + patience
         for thread in self._threads:
-            thread.join(max(0.0, until - self._clock.monotonic()))
+            while thread.is_alive() and not self._stopping and (left := until - self._clock.monotonic()) > 0:
+                thread.join(min(left, LOOK))
         return sum(thread.is_alive() for thread in self._threads)
 
     def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
@@ -339,13 +357,11 @@ class Relay:
                 while relay.turn() <= 0 and not relay.draining:
                     pass
                 relay.close()
-        else:
-            self.start()
-            while any(thread.is_alive() for thread in self._threads):
-                self._threads[-1].join(0.5)
-                if all(relay.draining for relay in self.targets):
-                    self.join(patience)
-                    break
+            return self.published
+        self.start()
+        while not self._draining and any(thread.is_alive() for thread in self._threads):
+            self._threads[-1].join(LOOK)
+        self.join(patience)
         return self.published
 
     @property

@@ -295,9 +295,8 @@ def test_under_a_transaction_the_message_is_committed_with_the_work(shop: Shop, 
     shop.app().close()
     with contextlib.closing(sqlite3.connect(shop.file)) as db, db:
         db.execute("CREATE TABLE stock (name text)")
-    with shop.app() as app:
-        with pytest.raises(NotDone):
-            declare_transaction(app, shop.file, fail=True, **send)("16")
+    with shop.app() as app, pytest.raises(NotDone):
+        declare_transaction(app, shop.file, fail=True, **send)("16")
     assert shop.messages() == []
     with shop.app() as app:
         buy = declare_transaction(app, shop.file, **send)

@@ -266,9 +266,9 @@ def test_a_connection_without_a_transaction_or_to_another_file_is_refused(lite: 
         with lite.app.outbox(db) as outbox:
             outbox.send("orders.paid", {}, key="y")
         db.execute("COMMIT")
-    with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        with pytest.raises(Misuse, match="in memory"), lite.app.outbox(db) as outbox:
-            outbox.send("orders.paid", {}, key="z")
+    elsewhere = contextlib.closing(sqlite3.connect(":memory:"))
+    with elsewhere as db, pytest.raises(Misuse, match="in memory"), lite.app.outbox(db) as outbox:
+        outbox.send("orders.paid", {}, key="z")
     assert lite.keys() == ["y"]
 
 
@@ -350,9 +350,8 @@ def test_an_autocommit_connection_and_another_database_are_refused(pg: Ledger, p
         with db.transaction(), pg.app.outbox(db) as outbox:
             outbox.send("orders.paid", {}, key="y")
     other = postgres_server.create_database()
-    with psycopg.connect(other) as db:
-        with pytest.raises(Misuse, match="another database"), pg.app.outbox(db) as outbox:
-            outbox.send("orders.paid", {}, key="z")
+    with psycopg.connect(other) as db, pytest.raises(Misuse, match="another database"), pg.app.outbox(db) as outbox:
+        outbox.send("orders.paid", {}, key="z")
     postgres_server.drop_database(other)
     assert pg.keys() == ["y"]
 
@@ -369,12 +368,10 @@ def test_a_transaction_has_two_more_statements_however_many_messages(pg: Ledger,
             statements.append(query)
             return super().execute(query, *args, **kwargs)
 
-    with psycopg.connect(pg.url, cursor_factory=Counting) as db:
-        with db.transaction():
-            with pg.app.outbox(db) as outbox:
-                db.execute("INSERT INTO stock VALUES ('a')")
-                for n in range(count):
-                    outbox.send("orders.paid", {"n": n}, key=f"m{n}")
+    with psycopg.connect(pg.url, cursor_factory=Counting) as db, db.transaction(), pg.app.outbox(db) as outbox:
+        db.execute("INSERT INTO stock VALUES ('a')")
+        for n in range(count):
+            outbox.send("orders.paid", {"n": n}, key=f"m{n}")
     assert len(statements) == 1 + 2
     assert not any(b"notify" in str(one).lower().encode() for one in statements)  # it would serialize all commits
     assert len(pg.keys()) == count
@@ -397,9 +394,9 @@ def test_a_sender_of_the_same_key_waits_for_the_first_to_end(pg: Ledger) -> None
     thread.start()
     begun.wait(10)
     threading.Timer(0.2, go_on.set).start()
-    with pytest.raises(PayloadMismatch), psycopg.connect(pg.url) as db, db.transaction():
-        with pg.app.outbox(db) as outbox:
-            outbox.send("orders.paid", {"by": "second"}, key="x")
+    second = psycopg.connect(pg.url)
+    with pytest.raises(PayloadMismatch), second as db, db.transaction(), pg.app.outbox(db) as outbox:
+        outbox.send("orders.paid", {"by": "second"}, key="x")
     thread.join()
 
 
