@@ -27,12 +27,14 @@ FAULTS = {
     "F14": "f14_upgrades",
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
+    "F17": "f17_relay_killed",
     "H1": "h1_simulated_histories",
     "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
 LONGEST_FIRST = [
     "F1",
     "F16",
+    "F17",
     "F7",
     "F4",
     "F9",
