@@ -277,7 +277,9 @@ def _examine_server(client: Client) -> BrokerFinding:
     version = client.connected_server_version
     text = f"NATS {version.major}.{version.minor}.{version.patch}"
     if (version.major, version.minor) < OLDEST:
-        return BrokerFinding("warning", "server", f"{text} is older than what this was checked with; use 2.11 or newer.")
+        return BrokerFinding(
+            "warning", "server", f"{text} is older than what this was checked with; use 2.11 or newer."
+        )
     return BrokerFinding(
         "warning",
         "sync_interval",
@@ -303,7 +305,9 @@ def _examine_stream(info: StreamInfo) -> list[BrokerFinding]:
         text = "It is on one server: it is away when that one is. Use three replicas."
         found.append(BrokerFinding("warning", config.name, text))
     if config.storage == "memory":
-        found.append(BrokerFinding("error", config.name, "It is in memory, and ends with the server. Store it in files."))
+        found.append(
+            BrokerFinding("error", config.name, "It is in memory, and ends with the server. Store it in files.")
+        )
     return found
 
 
@@ -314,6 +318,8 @@ def _examine_consumer(info: ConsumerInfo) -> list[BrokerFinding]:
         text = "It does not wait for each acknowledgement; create it with AckPolicy explicit."
         found.append(BrokerFinding("error", info.name, text))
     if (config.max_deliver or -1) > 0:
-        text = f"After {config.max_deliver} deliveries a message is never delivered again, unnoticed. Set max_deliver -1."
+        text = (
+            f"After {config.max_deliver} deliveries a message is never delivered again, unnoticed. Set max_deliver -1."
+        )
         found.append(BrokerFinding("warning", info.name, text))
     return found

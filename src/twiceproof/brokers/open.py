@@ -101,7 +101,9 @@ def _number(name: str, text: str, kind: type[int] | type[float], least: float, m
     except ValueError:
         value = kind(-1)
     if not least <= value <= most:
-        raise Misuse(f"In the broker's URL, {name}={text[:40]!r} is not valid; give a number from {least:g} to {most:g}.")
+        raise Misuse(
+            f"In the broker's URL, {name}={text[:40]!r} is not valid; give a number from {least:g} to {most:g}."
+        )
     return value
 
 

@@ -170,7 +170,9 @@ class RabbitBroker(AsyncBroker[_Connection]):
         if isinstance(error, AuthenticationError | ProbableAuthenticationError):
             return f"{where} refuses the user {parts.username!r}; check user and password in the URL."
         if isinstance(error, AMQPError) and "NOT_ALLOWED" in str(error):
-            return f"{where} has no virtual host {unquote(parts.path[1:]) or '/'!r} for this user; check the URL's path."
+            return (
+                f"{where} has no virtual host {unquote(parts.path[1:]) or '/'!r} for this user; check the URL's path."
+            )
         return f"{where} cannot be reached ({type(error).__name__}); check that it runs, and the address in the URL."
 
     # -- publishing ----------------------------------------------------------------------------

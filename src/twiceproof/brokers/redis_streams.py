@@ -254,9 +254,7 @@ class RedisStreamBroker:
         """Until something newer than `last` is added, which is read by nobody here, or the time is over."""
         with contextlib.suppress(RedisError, OSError), self._borrowed() as connection:
             block = max(1, _ms(seconds))
-            _call(
-                connection, seconds + ANSWER_SECONDS, "XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", stream, last
-            )
+            _call(connection, seconds + ANSWER_SECONDS, "XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", stream, last)
 
     def _ask(self, place: str, script: str, *arguments: object, seconds: float = ANSWER_SECONDS) -> Any:
         stream, group = _parts(place)

@@ -53,7 +53,7 @@ class Runtime:
         self.flusher = LedgerFlusher()
         self.verdicts = ErrorRegistry()
         self.lives: dict[str, Lifetime] = {}  # retention of the flows that are declared here
-        self.beside_worker: Callable[[], Any] = lambda: None  # makes what runs beside a worker: the relay of messages
+        self.beside_worker: Callable[[], Any] | None = None  # makes what runs beside a worker: the relay of messages
         self._draining = False
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio  # here and below: what is loaded before a fork is not loaded by each child
 import contextlib
 import logging
 import sqlite3
@@ -14,6 +15,8 @@ from tests.acceptance.children import Child, die
 from tests.acceptance.places import Place, PostgresPlace, SqlitePlace
 from twiceproof import App, Retry
 from twiceproof.brokers.base import Confirmed, OutgoingMessage, Publication, Refused
+from twiceproof.flows import effect_step, sending
+from twiceproof.outbox import transaction_outbox
 from twiceproof.outbox.relay import TargetRelay
 
 # Where a relay dies, in the order of what it does.
@@ -25,6 +28,7 @@ TWICE = frozenset((MIDDLE, UNHEARD, CONFIRMED, HALF_MARKED))  # where a message 
 IN_BLOCK, BEFORE_COMMIT, COMMITTED = "in the block", "after the block, before the commit", "after the commit"
 ENDS = (IN_BLOCK, BEFORE_COMMIT, COMMITTED)
 
+LOADED = (asyncio, effect_step, sending, transaction_outbox)
 ALONE, ORDERED, MEANWHILE = ("u1", "u2", "u3"), ("l1", "l2", "l3"), "l4"
 LONG_AFTER = 100_000.0
 

@@ -157,6 +157,8 @@ def plain_session(what: str) -> Session | None:
 
 
 def is_on_loop() -> bool:
+    if "asyncio" not in sys.modules:  # loading it takes a third of a program's start
+        return False
     import asyncio
 
     try:
