@@ -68,13 +68,13 @@ class Limit(NamedTuple):
 
 
 LIMITS: Mapping[str, Limit] = {
-    "guarded call": Limit(now=23, goal=20),
-    "duplicate": Limit(now=23, goal=18),
-    "start": Limit(now=25, goal=25),
-    "resume": Limit(now=46, goal=40),
-    "webhook": Limit(now=41, goal=38),
+    "guarded call": Limit(now=20, goal=20),
+    "duplicate": Limit(now=20, goal=18),
+    "start": Limit(now=22, goal=25),
+    "resume": Limit(now=41, goal=40),
+    "webhook": Limit(now=38, goal=38),
 }
-MODULES = Limit(now=110, goal=110)  # of ours, loaded by `from twiceproof import App`
+MODULES = Limit(now=108, goal=110)  # of ours, loaded by `from twiceproof import App`
 
 
 class Journey(NamedTuple):
@@ -146,7 +146,8 @@ def _shop(folder: Path) -> Any:
 
 
 def _claims(shop: Any) -> dict[str, Journey]:
-    shop.charge(1)
+    for _ in range(2):  # a first call, and a duplicate
+        shop.charge(1)
     with traced() as seen:
         shop.charge(2)
         first = seen()

@@ -21,9 +21,8 @@ from typing import Any
 import msgspec
 
 from twiceproof import App
-from twiceproof.inbound.envelope import Envelope
 from twiceproof.inbound.reply import Reply, json_reply
-from twiceproof.inbound.source import Event, Reading, Source
+from twiceproof.inbound.source import Envelope, Event, Reading, Source
 
 from ..http_load import HttpCallers, request_bytes
 from ..rounds import Contender

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from .clock import Clock
+from .threads import SerialThread
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "Concurrently",
     "InThread",
     "Inline",
+    "Offload",
     "Operation",
     "Raised",
     "Request",
@@ -167,6 +172,44 @@ class InThread(Request[R]):
         import asyncio
 
         return await asyncio.to_thread(self._work)
+
+
+class Offload(Request[R]):
+    """Blocking work, done on one certain thread for an awaiting caller, after what it was handed before."""
+
+    __slots__ = ("_thread", "_work")
+
+    def __init__(self, thread: SerialThread, work: Callable[[], R]) -> None:
+        self._thread = thread
+        self._work = work
+
+    def block(self) -> R:
+        return self._work()
+
+    async def wait(self) -> R:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._thread.do(lambda: self._fill(loop, future))
+        return await future
+
+    def _fill(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[R]) -> None:
+        try:
+            answer = self._work()
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            _settle(loop, future, lambda error=error: future.set_exception(error))  # type: ignore[misc]
+        else:
+            _settle(loop, future, lambda: future.set_result(answer))
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], settle: Callable[[], None]) -> None:
+    def unless_done() -> None:
+        if not future.done():
+            settle()
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is left
+        loop.call_soon_threadsafe(unless_done)
 
 
 class Uncancellable(Request[R]):

@@ -31,6 +31,7 @@ __all__ = [
     "at_fork",
     "raised_by_signal_handler",
     "reraise_signal_exception",
+    "run_within",
 ]
 
 
@@ -56,6 +57,21 @@ class DelayedCall(threading.Thread):
         """A call that has begun runs to its end."""
         self._cancelled = True
         self._due.set()
+
+
+def run_within(seconds: float, work: Callable[[], object], name: str) -> bool:
+    """Do the last work of something that stops, and wait for it at most so long. Return whether it is done.
+
+    A process that is ending can start no thread: then it is done on this one.
+    """
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        work()
+        return True
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 T = TypeVar("T")

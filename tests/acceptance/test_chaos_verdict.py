@@ -101,12 +101,12 @@ def test_the_kill_of_another_worker_explains_nothing(parked):
 
 
 @pytest.mark.parametrize(("at", "cause"), [(0.9, UNEXPLAINED), (5.1, DATABASE_KILLED), (9.1, UNEXPLAINED)])
-def test_a_kill_of_the_database_explains_a_review_between_its_worker_s_visit_and_the_next(parked, at, cause):
+def test_a_killed_database_explains_a_review_between_two_visits_of_its_worker(parked, at, cause):
     parked.database_killed.append(at)
     assert cause_of(parked, 0) == cause
 
 
-def test_the_worker_that_was_cut_off_from_the_database_may_be_the_one_that_comes_again(parked):
+def test_a_worker_cut_off_from_the_database_may_be_the_one_that_comes_again(parked):
     parked.visits[0] = [Seen(1, ONE), Seen(9, ONE)]
     parked.database_killed.append(5.1)
     assert cause_of(parked, 0) == DATABASE_KILLED

@@ -129,7 +129,7 @@ def test_a_lease_holds_whatever_the_wall_clocks_of_both_sides_say(place):
     assert place.effects() == [f"jump {order}" for order in SHIFTS]
 
 
-def test_what_was_written_while_the_stores_clock_was_an_hour_ahead_goes_on_when_it_is_right_again(place):
+def test_what_was_written_under_a_clock_an_hour_ahead_goes_on_when_it_is_right(place):
     with open_app(place) as app:
 
         @app.flow(key="order:{order}", rate="1/m")

@@ -94,7 +94,7 @@ def start_all(journeys, app):
 
 @pytest.mark.slow
 @LANDED
-def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes_what_it_left(place, landed):
+def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes(place, landed):
     journeys = killed_at_every_commit(Purchase, place, landed, work, fewest=6)
     with place.app() as app:
         for _ in range(3):  # what it left; after the timer; after the approval

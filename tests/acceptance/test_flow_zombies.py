@@ -90,7 +90,7 @@ def test_a_zombie_cannot_write_into_a_run_that_has_ended(place):
     assert place.effects() == ["zombie pick", "second pack", "second post", "zombie pack"]
 
 
-def test_a_zombie_in_what_is_never_repeated_leaves_evidence_for_the_person_who_settles(place):
+def test_a_zombie_in_what_is_never_repeated_leaves_evidence_for_the_review(place):
     child = zombie(place, "never")
     with place.app() as app:
         ship = declare(app, place, "never", "second")

@@ -183,7 +183,7 @@ def test_killed_in_mid_handler_it_is_not_paid_again_until_a_person_has_looked(na
 
 
 @pytest.mark.parametrize("name", ["fastapi", "flask"])
-def test_killed_from_outside_while_it_works_it_runs_again_where_that_is_declared_safe(name, serve, shop):
+def test_killed_while_it_works_it_runs_again_where_that_is_declared_safe(name, serve, shop):
     server = serve(name)
     waiting = threading.Thread(target=hang, args=(server, "/again"))
     waiting.start()

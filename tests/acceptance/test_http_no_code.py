@@ -80,7 +80,7 @@ def test_a_flow_that_failed_is_tried_again(shop):
     assert flow("Mark as done", **which, token=claim["token"])["status"] == 409
 
 
-def test_a_request_that_power_automate_repeats_by_itself_is_still_the_one_that_claimed(shop):
+def test_a_request_that_power_automate_repeats_is_still_the_one_that_claimed(shop):
     flow = PowerAutomate(power_automate(shop.url), shop)
     first, repeated = (flow("Claim once", **ORDER, request_id=RUN_1) for _ in range(2))
     assert first["claimed"] and repeated["claimed"] and repeated["token"] == first["token"]
@@ -167,7 +167,7 @@ def test_a_workflow_whose_work_failed_is_tried_again(shop):
     assert flow.run(lambda item: {"parcel": "P-1"}, **ORDER)[-1] == "Mark as done"
 
 
-def test_a_workflow_that_finds_its_order_stuck_or_used_for_another_does_not_end_in_green(shop):
+def test_a_workflow_whose_order_is_stuck_or_used_for_another_does_not_end_in_green(shop):
     flow, address = N8n(n8n(shop.url), shop), "/v1/claims/ship/shop%2Forder%20%2317%20%C3%BC"
     token = shop("PUT", address, json.dumps({"payload": ORDER["payload"]}).encode())["token"]
     assert flow.run(lambda item: item, **ORDER)[-1].startswith("Not claimed")

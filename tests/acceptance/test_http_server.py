@@ -177,7 +177,7 @@ def test_open_is_the_word_for_letting_everybody_in_through_nginx(start, nginx):
     assert "INSECURE" in server.said()
 
 
-def test_without_a_token_it_says_at_its_start_that_whoever_reaches_it_is_the_operator(start):
+def test_without_a_token_it_says_at_its_start_that_every_caller_is_the_operator(start):
     server = start()
     warning = next(line for line in server.said().splitlines() if "OPEN" in line)
     assert server.url in warning and "is the operator" in warning and "through a proxy" in warning

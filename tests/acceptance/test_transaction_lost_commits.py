@@ -145,7 +145,7 @@ def test_control_without_asking_under_the_lock_a_late_commit_is_done_twice(shop,
     assert shop.stock() == ["17", "17"]
 
 
-def test_control_an_entry_outside_the_transaction_repeats_a_commit_whose_answer_was_lost(shop, far, proxy):
+def test_control_an_entry_outside_the_transaction_repeats_a_commit_of_lost_answer(shop, far, proxy):
     with shop.place.app() as app:
 
         @app.step(repeat="safe", retry=TWICE)

@@ -132,7 +132,7 @@ def test_of_deciders_in_many_processes_exactly_one_counts(place):
         assert app.approvals() == []
 
 
-def test_a_worker_killed_between_start_and_record_never_starts_it_again_and_the_callback_tells(place):
+def test_killed_between_start_and_record_it_is_not_started_again_the_callback_tells(place):
     def rendering(app, deadly):
         def start(url, effect_key):
             place.do(json.dumps([url, effect_key]))
@@ -157,7 +157,7 @@ def test_a_worker_killed_between_start_and_record_never_starts_it_again_and_the_
     assert len(place.effects()) == 1
 
 
-def test_a_worker_killed_before_the_start_leaves_it_to_a_person_when_no_callback_comes(place):
+def test_killed_before_the_start_it_is_left_to_a_person_when_no_callback_comes(place):
     def rendering(app, start):
         @app.flow(key="film:{film}", name="render")
         def render(film):

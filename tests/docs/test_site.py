@@ -17,7 +17,7 @@ NAV = yaml.safe_load(CONFIG.read_text("utf-8"))["nav"]
 
 
 @pytest.mark.slow
-def test_the_site_builds_leads_nowhere_that_is_not_there_and_loads_nothing_from_another_host(tmp_path):
+def test_the_site_builds_without_dead_links_and_loads_nothing_from_another_host(tmp_path):
     site = tmp_path.resolve() / "site"
     assert "No issues found" in build(site)
     names = [str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")]

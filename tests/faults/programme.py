@@ -28,6 +28,8 @@ FAULTS = {
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
     "F17": "f17_relay_killed",
+    "F21": "f21_lost_effects",
+    "F23": "f23_rebuild_killed",
     "H1": "h1_simulated_histories",
     "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
@@ -50,6 +52,8 @@ LONGEST_FIRST = [
     "F12",
     "F14",
     "F15",
+    "F21",
+    "F23",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from tools.journeys import LIMITS, MODULES, Journey, listing, measured
 from tools.source_tree import SourceTree, loaded_modules
 
 SHORT, LONG = 100, 450  # lines
+LONGEST_NAME = 80  # characters of the name of a test
+TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
 # Short modules with one importer, each with the reason for which it is a file of its own.
 SHORT_MODULES = {
     "claims.blobs.s3": "a technology",
-    "effects.mail": "a technology",
     "flows.engine.drift": "pure decisions are apart from what carries them out",
     "flows.ordering.turns": "what the engine asks of ordering, which is above the engine",
     "flows.transaction_deadline": "one thread for all transactions of a process",
@@ -24,6 +26,7 @@ SHORT_MODULES = {
     "server.routes.callbacks": "one file for each noun of the API",
     "server.routes.health": "one file for each noun of the API",
     "server.routes.webhooks": "one file for each noun of the API",
+    "stores.sqlite.bulk": "the files of a technology have the same names",
     "stores.sqlite.notify": "the files of a technology have the same names",
 }
 LONG_MODULES: dict[str, str] = {}
@@ -68,6 +71,12 @@ def test_a_journey_passes_through_few_files() -> None:
     found = measured()
     assert found.keys() == LIMITS.keys()
     assert {name: listing(found[name]) for name in LIMITS if len(found[name].files) > LIMITS[name].now} == {}
+
+
+def test_the_name_of_a_test_is_a_short_fact() -> None:
+    tests = Path(__file__).parents[1]
+    found = [(path.name, name) for path in tests.rglob("*.py") for name in TEST.findall(path.read_text("utf-8"))]
+    assert len(found) > 3_000 and [pair for pair in found if len(pair[1]) > LONGEST_NAME] == []
 
 
 def test_the_rules_find_what_breaks_them(tmp_path: Path) -> None:

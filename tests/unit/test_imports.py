@@ -25,7 +25,7 @@ def modules(code: str) -> set[str]:
 
 def test_importing_the_package_brings_no_driver_and_no_extra() -> None:
     found = modules(EVERYTHING)
-    assert {"twiceproof.app.app", "twiceproof.claims.guard"} <= found
+    assert {"twiceproof.app.app", "twiceproof.claims.once"} <= found
     heavy = {"rich", "psycopg", "redis", "click", "starlette", "uvicorn", "httpx", "requests", "aiohttp", "hypothesis"}
     assert {name.partition(".")[0] for name in found}.isdisjoint(heavy)
     assert not {name for name in found if name.startswith(("twiceproof.prove", "twiceproof.cli"))}

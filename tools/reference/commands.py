@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from twiceproof.cli.failures import EXIT_CODES
 from twiceproof.cli.main import cli
+from twiceproof.cli.output import EXIT_CODES
 
 from .table import code, prose, table
 

@@ -18,10 +18,9 @@ from ..errors import Misuse
 from ..flows.engine.context import giving, is_on_loop
 from ..flows.flow import Flow
 from ..flows.handle import AttachedHandle, Handle
-from ..flows.runtime import Runtime, own_approval, own_run
+from ..flows.runtime import Runtime, Tenants, own_approval, own_run
 from ..flows.waits.records import ARRIVAL_KIND, Approval, Decided, Delivered, deliver, encode_payload, request_address
 from ..flows.workers.due_work import DueWork, IncidentScan
-from ..flows.workers.tenants import Tenants
 from ..keys import validate_key
 from ..keys.duration import seconds
 from ..operations import Operation, await_, block

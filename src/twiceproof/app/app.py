@@ -7,10 +7,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
@@ -38,12 +38,11 @@ from ..clock import Clock, Ids, system_clock
 from ..effects.incidents import Incidents
 from ..errors import Misuse
 from ..flows.flow import HIGH, LOW, NORMAL, Flow
-from ..flows.runtime import Runtime
+from ..flows.runtime import OfTenant, Runtime, Tenants
 from ..flows.step import Step
 from ..flows.triggers.poll import DuePolls
 from ..flows.triggers.schedule import DueSchedules
 from ..flows.workers.due_work import DueRuns, DueWork
-from ..flows.workers.tenants import OfTenant, Tenants
 from ..inbound.hook import Hook
 from ..keys import KeyWatch, fingerprint, validate_key
 from ..operations import block
@@ -57,6 +56,9 @@ from .declarations import Declarations
 from .in_flow import InFlow
 from .messaging import Messaging
 from .triggers import Triggers
+
+if TYPE_CHECKING:
+    from ..reconcile.rebuild import RebuildPlan, RebuildTarget, Rebuilt
 
 __all__ = ["NEW_LEDGER", "App"]
 
@@ -138,6 +140,52 @@ class App(Declarations, Triggers, InFlow, Messaging, Administration):
         ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
         self.incidents: list[Incidents] = []
+
+    # -- the ledger from the source of truth -----------------------------------------------------
+
+    def rebuild(
+        self,
+        operation: Any,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        key: str,
+        result: Callable[[Mapping[str, Any]], Any] | None = None,
+        steps: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+        whole: bool = True,
+    ) -> RebuildPlan:
+        """Compare the source of truth with the ledger, and return a plan. Nothing is written.
+
+        Args:
+            operation: The flow or guarded function, or its name.
+            rows: What the source has: mappings, such as the rows of an export.
+            key: A template over a row, as for the operation's own key: "order:{reference}".
+            result: Makes the operation's result from a row. Needed for a guarded function.
+            steps: For a flow: by a step's name, what makes its result from a row.
+            whole: Whether the rows are all that the source has. If not, nothing is called missing.
+        """
+        from ..reconcile.rebuild import plan_rebuild
+
+        target = self._rebuild_target(operation)
+        return block(plan_rebuild(self.store, target, rows, key=key, result=result, steps=steps, whole=whole))
+
+    def apply_rebuild(self, plan: RebuildPlan | str | Path) -> Rebuilt:
+        """Do what a plan says: record what the ledger lacks, settle what was unknown, keep contradictions as evidence.
+
+        No recorded result is changed, and what is under way is left alone. Applied twice, it writes nothing more.
+
+        Args:
+            plan: A plan, or the file that it was saved to.
+        """
+        from ..reconcile.rebuild import RebuildPlan, apply_rebuild, read_plan
+
+        found = plan if isinstance(plan, RebuildPlan) else read_plan(plan)
+        target = self._rebuild_target(found.head.operation)
+        return block(apply_rebuild(self.store, self.claims, target, found))
+
+    def _rebuild_target(self, operation: Any) -> RebuildTarget:
+        from ..reconcile.rebuild import target_of
+
+        return target_of(operation, self.settings.tenant, self.flows, self.operations, self.steps)
 
     # -- claims ----------------------------------------------------------------------------------
 

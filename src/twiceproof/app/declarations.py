@@ -8,8 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ..claims.claim import RUN
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
-from ..claims.guard import Guard
-from ..claims.once import Once, OnceDecorator
+from ..claims.once import Guard, Once
 from ..claims.policy import (
     DEFAULT_KEEP,
     DEFAULT_LEASE,
@@ -31,7 +30,7 @@ from ..flows.ordering.ordered_runs import Ordering, make_asking, one_run_per_obj
 from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..settings import Settings
-from .functions import FlowDecorator, wrapped_flow
+from .functions import FlowDecorator, OnceDecorator, wrapped_flow
 from .step_declarations import StepDeclarations
 
 __all__ = ["Declarations"]

@@ -1,4 +1,4 @@
-"""Functions under @app.flow and @app.step as their callers see them: their types, and the wrappers."""
+"""Functions under @app.once, @app.flow and @app.step as their callers see them: their types, and the wrappers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
+from ..claims.claim import TakeOutcome
+from ..claims.once import Once
 from ..claims.policy import Duration
 from ..effects.base import Effect
 from ..effects.repeat import DEFAULT_RETRY, NEVER
@@ -21,9 +23,12 @@ from ..operations import await_, block
 
 __all__ = [
     "AsyncFlowFunction",
+    "AsyncOnceFunction",
     "EffectDecorator",
     "FlowDecorator",
     "FlowFunction",
+    "OnceDecorator",
+    "OnceFunction",
     "step_of",
     "undo_step",
     "wrapped_flow",
@@ -34,6 +39,52 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+
+class OnceFunction(Protocol[P, R_co]):
+    """The type of a function under `@app.once`."""
+
+    once: Once
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of these arguments."""
+
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> TakeOutcome | None:
+        """Return what the claim of these arguments is now: an outcome, or None. Writes nothing."""
+
+    def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run again what failed for good."""
+
+
+class AsyncOnceFunction(Protocol[P, R_co]):
+    """The type of an `async def` under `@app.once`: all but `key` is awaited."""
+
+    once: Once
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key of these arguments."""
+
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, TakeOutcome | None]:
+        """Return what the claim of these arguments is now: an outcome, or None. Writes nothing."""
+
+    def retry(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Run again what failed for good."""
+
+
+class OnceDecorator(Protocol):
+    """The type of `@app.once(…)`: it takes `def` and `async def` alike."""
+
+    @overload  # the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncOnceFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> OnceFunction[P, R]: ...
 
 
 class FlowFunction(Protocol[P, R_co]):

@@ -20,7 +20,6 @@ from ..flows.runtime import Runtime
 from ..flows.triggers.poll import DuePolls, Poll
 from ..flows.triggers.schedule import CatchUp, DueSchedules, Overlap, Schedule, make_ticks, takes_tick
 from ..inbound.admit import admit
-from ..inbound.envelope import Envelope, envelope
 from ..inbound.hook import (
     Hook,
     OnFailed,
@@ -32,7 +31,7 @@ from ..inbound.hook import (
 )
 from ..inbound.redaction import read_paths
 from ..inbound.reply import Reply
-from ..inbound.source import Source
+from ..inbound.source import Envelope, Source, envelope
 from ..inbound.sources import find_source
 from ..keys.duration import seconds
 from ..operations import Operation, await_, block

@@ -200,7 +200,7 @@ def alone(write: Write) -> tuple[Check, ...]:
 def run_id(space: str) -> str:
     """Return the reference to a run that is stored, and was its id in older releases: it encodes the space.
 
-    People and programs are shown `short_id` instead, which does not reveal the key; `run_index` resolves both.
+    People and programs are shown `short_id` instead, which does not reveal the key; `resolve_run` takes both.
     """
     return RUN_ID + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
 

@@ -23,7 +23,7 @@ from ..errors import StoreError
 from ..operations import Operation, block
 from ..records import Address, Insert, Record, Replace, Written, record_kind
 from ..stores.base import Store
-from ..threads import DelayedCall, at_fork
+from ..threads import DelayedCall, at_fork, run_within
 from .claim import body_of, space_of
 from .states import EXPIRE
 
@@ -211,14 +211,7 @@ class DuplicateCounter:
         self._stopped = True
         if self._errand is not None:
             self._errand.cancel()
-        last = threading.Thread(target=self.flush, name="twiceproof-tally", daemon=True)
-        try:
-            last.start()
-        except RuntimeError:  # the process is ending, and no thread can be started
-            self.flush()
-        else:
-            last.join(GRACE)
-        if last.is_alive():
+        if not run_within(GRACE, self.flush, "twiceproof-tally"):
             self._give_up()
 
     def run_now(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, structs
@@ -27,6 +26,7 @@ from ..records import (
     kinds_beside_runs,
 )
 from ..stores.base import Store
+from ..threads import BackgroundThread, ThreadRun, at_fork
 from .blobs.records import RESOURCE_KIND, delete_blobs
 from .claim import (
     CLAIM,
@@ -347,18 +347,23 @@ class Sweeper:
         self._clock = clock
         self._every = every
         self._swept_at = clock.monotonic()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread(self, Sweeper._tidy_up, "twiceproof-sweep", grace=GRACE, finish=True)
         self._stopped = False
+        self._reset()
+        at_fork(self, in_child=Sweeper._reset)
+
+    def _reset(self) -> None:
+        self._at_work = False
+        self._thread.reset()
 
     def sweep_if_due(self) -> None:
-        at_work = self._thread is not None and self._thread.is_alive()
-        if at_work or self._stopped or self._clock.monotonic() - self._swept_at < self._every:
+        if self._at_work or self._stopped or self._clock.monotonic() - self._swept_at < self._every:
             return
         self._swept_at = self._clock.monotonic()
-        self._thread = threading.Thread(target=self._tidy_up, name="twiceproof-sweep", daemon=True)
-        self._thread.start()
+        self._thread.send("sweep")
 
-    def _tidy_up(self) -> None:
+    def _tidy_up(self, _: ThreadRun) -> None:
+        self._at_work = True
         try:
             while not self._stopped and block(sweep(self._store)).total >= PASS:
                 continue
@@ -368,11 +373,12 @@ class Sweeper:
         except Exception as error:  # noqa: BLE001 - it is tried again later
             if not self._stopped:
                 log.warning("sweeping failed, will try again: %s", error)
+        finally:
+            self._at_work = False
 
     def stop(self) -> None:
         self._stopped = True
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join(GRACE)
+        self._thread.stop(for_good=True)
 
 
 HTTP_OWNER = "http-"  # how the owner of a claim that was taken over HTTP begins

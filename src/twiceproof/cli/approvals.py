@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from ..claims.claim import RUN_ID, validate_name
-from ..claims.run_index import resolve_run
+from ..claims.queries import resolve_run
 from ..errors import Misuse
 from ..flows.waits.approvals import ApprovalLink, create_link, link_url, look_up, open_approvals
 from ..flows.waits.approvals import decide as decide_approval
@@ -21,8 +21,7 @@ from ..keys.duration import seconds
 from ..operations import Operation, block
 from ..settings import from_environment
 from ..stores.base import Store
-from .failures import NEGATIVE, NotFound
-from .output import moment, show_json, show_moves, show_pairs, show_table, show_text
+from .output import NEGATIVE, NotFound, moment, show_json, show_moves, show_pairs, show_table, show_text
 from .prompts import by_option, limit_option, login_name, note_option
 from .target import LedgerTarget, command, opened, target_options
 

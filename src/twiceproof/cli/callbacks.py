@@ -15,8 +15,7 @@ from ..flows.waits.records import deliver as deliver_arrival
 from ..flows.waits.waiting import wait_name
 from ..operations import block
 from ..records import Address
-from .failures import NEGATIVE
-from .output import moment, show_json, show_table, show_text
+from .output import NEGATIVE, moment, show_json, show_table, show_text
 from .prompts import limit_option, read_result, result_option
 from .runs import RUN_HELP, named_run
 from .target import LedgerTarget, command, opened, target_options

@@ -16,7 +16,7 @@ from ..keys import validate_key
 from ..operations import Operation
 from ..records import Address, Found, Record
 from ..stores.base import Store
-from .failures import NotFound
+from .output import NotFound
 from .target import LedgerTarget, command
 
 __all__ = [

@@ -19,8 +19,7 @@ from ..demo.scenario import FEWEST, LIMIT, PLAN, make_plan
 from ..errors import Misuse
 from ..flows.engine.ledger import UNKNOWN
 from ..safe_text import quoted
-from .failures import NEGATIVE, OK
-from .output import Progress, show_json, show_table, show_text, with_rich
+from .output import NEGATIVE, OK, Progress, show_json, show_table, show_text, with_rich
 from .target import LedgerTarget, json_option, program, sqlite_url
 
 __all__ = ["demo", "report_shape", "show_approved", "show_end", "show_intro", "show_report", "show_settled"]

@@ -25,14 +25,12 @@ from ..operations import block
 from ..records import Address, Record
 from ..safe_text import redacted, shown_url
 from ..settings import from_environment
-from ..stores.base import Finding, NoLedger, Store
+from ..stores.base import Finding, NoLedger, Store, migrations
 from ..stores.open import accept_server as accept_new_server
 from ..stores.open import open_store
-from ..stores.sql import migrations
 from ..stores.sqlite.doctor import refuse_unsafe
 from ..version import __version__
-from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE
-from .output import show_json, show_table, show_text
+from .output import NEGATIVE, OK, REFUSED, UNAVAILABLE, show_json, show_table, show_text
 from .prompts import confirm
 from .target import LedgerTarget, require_ledger, scheme_of, sqlite_path, target_options
 

@@ -12,8 +12,7 @@ from msgspec import Struct
 from ..flows.history.key_rotation import RotationCount, keys_in_use
 from ..flows.history.key_rotation import rotate as rotate_all
 from ..stores.encryption import PLAIN, as_keyring
-from .failures import NEGATIVE
-from .output import Progress, counted, show_json, show_table, show_text
+from .output import NEGATIVE, Progress, counted, show_json, show_table, show_text
 from .target import LedgerTarget, command, load_record_kinds, opened, target_options
 
 __all__ = ["encryption", "new_key", "rotate", "status"]

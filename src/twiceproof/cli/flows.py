@@ -1,32 +1,35 @@
-"""`twiceproof flows list` and `twiceproof ids show`."""
+"""`twiceproof flows list`, `ids show`, `workers list`; and `check`, which reads the source of an app's flows."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..claims.claim import RUN, address_of, validate_name
-from ..claims.run_index import resolve_run
+from ..claims.queries import resolve_run
 from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
 from ..flows.history.queries import Filter, FlowCount, count_open, list_runs
+from ..flows.workers.presence import WorkerShape, list_workers, stranded
 from ..operations import Operation, block
 from ..stores.base import Store
-from .failures import NEGATIVE, NotFound
-from .output import show_json, show_table, show_text
-from .target import LedgerTarget, command, opened, target_options
+from .doctor import NOWHERE
+from .output import NEGATIVE, OK, NotFound, counted, moment, show_json, show_table, show_text, span
+from .target import LedgerTarget, command, json_option, opened, target_options
 
 if TYPE_CHECKING:
     from ..app.app import App
+    from ..prove.checklist import ChecklistFinding
 
-__all__ = ["flows", "ids", "list_", "show"]
+__all__ = ["check", "flows", "ids", "list_", "show", "workers"]
 
 
 FLOWS_HEAD = ("FLOW", "VERSION", "HELD", "QUEUED", "WAITING", "REVIEW", "SUPPORTED")
-LIST_EPILOG = """\b
+FLOWS_EPILOG = """\b
 Examples:
   twiceproof flows list
   twiceproof flows list shop:app
@@ -35,7 +38,7 @@ Exit codes: 1 if there are runs that the app does not support.
 """
 
 
-@click.command("list", epilog=LIST_EPILOG)
+@click.command("list", epilog=FLOWS_EPILOG)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @target_options
 @click.pass_obj
@@ -154,3 +157,105 @@ def ids() -> None:
 
 
 ids.add_command(show)
+
+
+WORKERS_HEAD = ("WORKER", "STATE", "STARTED", "LAST HEARTBEAT", "CONCURRENCY", "RELEASE", "FLOWS")
+WORKERS_EPILOG = """\b
+Examples:
+  twiceproof workers list
+  twiceproof workers list --json
+"""
+WORKERS_LIST_EPILOG = f"{WORKERS_EPILOG}Exit codes: 1 if runs are due that no live worker supports.\n"
+
+
+@click.group(epilog=WORKERS_EPILOG)
+def workers() -> None:
+    """List workers, and due runs that none of them supports."""
+
+
+@workers.command("list", epilog=WORKERS_LIST_EPILOG)
+@target_options
+@click.pass_obj
+def list_workers_(target: LedgerTarget) -> None:
+    """List workers, and due runs that none of them supports.
+
+    Lists the workers of all tenants. A worker that has stopped is removed from the list; one that has crashed is
+    listed as gone for a day. Workers started with --until-idle are not listed.
+    """
+    with opened(target) as store:
+        found, left = block(list_workers(store)), block(stranded(store))
+        now = store.read(NOWHERE).block().now
+    if target.json:
+        show_json({"workers": [worker.shape() for worker in found], "stranded": left})
+    else:
+        _show_workers(found, now)
+        for name, count in left.items():
+            show_text(f"No live worker for {counted(count, 'due run')} of {name}; start one that declares this flow.")
+    if left:
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def _show_workers(found: Sequence[WorkerShape], now: float) -> None:
+    if not found:
+        show_text("No workers. Start one with: twiceproof work MODULE:APP")
+        return
+    rows = [
+        (
+            worker.name,
+            "gone" if worker.gone else "alive",
+            moment(worker.since),
+            f"{span(max(0.0, now - worker.last_heartbeat))} ago",
+            worker.concurrency,
+            worker.release,
+            " ".join(worker.flows) or "-",
+        )
+        for worker in found
+    ]
+    show_table(WORKERS_HEAD, rows)
+
+
+CHECK_EPILOG = """\b
+Examples:
+  twiceproof check shop:app
+  twiceproof check shop:app --json
+To accept a line as it is, add: # twiceproof: allow missing-undo
+Exit codes: 0 no findings, 1 findings.
+"""
+
+
+@click.command(epilog=CHECK_EPILOG)
+@click.argument("app", metavar="MODULE:APP")
+@json_option
+@click.pass_context
+def check(ctx: click.Context, app: str) -> None:
+    """Check the source of flows for what is unsafe to repeat.
+
+    The rules are about keys, steps, their order, undo and retention. The module is imported, as a worker imports it;
+    no flow and no step is called.
+    """
+    from ..prove.checklist import check_app  # a late import: `check --help` does not need it
+    from .load import load_app
+
+    with load_app(app) as found:
+        findings = check_app(found)
+        flows, guarded = len(found.flows), len(found.operations)
+    if ctx.ensure_object(LedgerTarget).json:
+        show_json({"app": app, "flows": flows, "guarded_functions": guarded, "findings": findings})
+    else:
+        _show_findings(
+            findings, counted(flows, "flow") + (f" and {counted(guarded, 'guarded function')}" if guarded else "")
+        )
+    ctx.exit(NEGATIVE if findings else OK)
+
+
+def _show_findings(findings: Sequence[ChecklistFinding], read: str) -> None:
+    for one in findings:
+        show_text(f"{_near(one.file)}:{one.line}: {one.rule}: {one.where}: {one.found}")
+        show_text(f"    Why: {one.why}\n    Instead: {one.instead}\n")
+    show_text(f"Checked {read}: {counted(len(findings), 'finding') if findings else 'no findings'}.")
+
+
+def _near(file: str) -> str:
+    """Return the path relative to the current directory, if the file is below it."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

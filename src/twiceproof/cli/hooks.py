@@ -19,10 +19,9 @@ from ..claims.claim import validate_name
 from ..errors import Misuse, ResultNotKept
 from ..inbound.dead_letters import DeadLetter
 from ..inbound.dead_letters import letters as kept_letters
-from ..inbound.envelope import Envelope
+from ..inbound.source import Envelope
 from ..operations import block
-from .failures import NEGATIVE, NoAnswer
-from .output import moment, show_json, show_pairs, show_table, show_text, span
+from .output import NEGATIVE, NoAnswer, moment, show_json, show_pairs, show_table, show_text, span
 from .prompts import limit_option
 from .target import LedgerTarget, command, json_option, no_store, opened, target_options, tenant_option
 

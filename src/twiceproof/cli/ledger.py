@@ -28,19 +28,19 @@ Exit codes: 2 if the source is in use or the target is not empty.
 
 @click.command("copy", epilog=COPY_EPILOG, short_help="Move a ledger to another store.")
 @click.argument("source")
-@click.argument("target_url", metavar="TARGET")
+@click.argument("target")
 @click.option("--keep-source", is_flag=True, help="Leave the source usable; by default it is locked.")
 @json_option
 @click.pass_obj
-def copy(target: LedgerTarget, source: str, target_url: str, keep_source: bool) -> None:
+def copy(common: LedgerTarget, source: str, target: str, keep_source: bool) -> None:
     """Copy every record of the ledger SOURCE to the empty ledger TARGET, compare the two, and lock SOURCE.
 
     A copy that was broken off goes on where it stopped. TARGET cannot be used until it is complete. A URL with a
     password is read from a private file: @FILE.
     """
-    report = _copied(target, _url(source), _url(target_url), seal=not keep_source)
-    _show(target, report, "copied")
-    if not target.json:
+    report = _copied(common, _url(source), _url(target), seal=not keep_source)
+    _show(common, report, "copied")
+    if not common.json:
         locked = "" if keep_source else " The source is locked, so that no script goes on using it."
         show_text(f"Point TWICEPROOF_STORE to the target, and start the workers.{locked}")
 
@@ -68,7 +68,7 @@ RESTORE_EPILOG = """\b
 Examples:
   twiceproof --store sqlite:///shop.db ledger restore shop-backup.db
 What was done since the backup is not in it: record that before you start
-workers (twiceproof rebuild).
+workers: twiceproof rebuild plan
 """
 
 
@@ -84,10 +84,16 @@ def restore(target: LedgerTarget, file: Path) -> None:
     report = _copied(target, sqlite_url(file), target.url, in_use=True)
     _show(target, report, "restored")
     if not target.json:
-        show_text("Record what was done since the backup before you start workers: twiceproof rebuild")
+        show_text("Record what was done since the backup before you start workers: twiceproof rebuild plan")
 
 
-@click.command("unlock", short_help="Let a ledger be used again that was moved.")
+UNLOCK_EPILOG = """\b
+Examples:
+  twiceproof --store sqlite:///shop.db ledger unlock
+"""
+
+
+@click.command("unlock", epilog=UNLOCK_EPILOG, short_help="Let a ledger be used again that was moved.")
 @target_options
 @click.pass_obj
 def unlock(target: LedgerTarget) -> None:

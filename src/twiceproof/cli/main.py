@@ -12,8 +12,7 @@ import click
 
 from ..errors import TwiceproofError
 from ..version import __version__
-from .failures import EXIT_CODES, INTERRUPTED, UNREAD, report, report_usage
-from .output import show_json, show_text
+from .output import EXIT_CODES, INTERRUPTED, UNREAD, report, report_usage, show_json, show_text
 from .target import LedgerTarget, json_option, target_options
 
 __all__ = ["cli", "main", "version"]
@@ -31,14 +30,15 @@ COMMANDS = {  # each with the module that defines it
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
-    "check": "check",
+    "check": "flows",
     "encryption": "encryption",
     "prove": "prove",
     "doctor": "doctor",
     "ledger": "ledger",
+    "rebuild": "rebuild",
     "demo": "demo",
     "work": "serve",
-    "workers": "workers",
+    "workers": "flows",
     "relay": "serve",
     "serve": "serve",
     "tokens": "tokens",

@@ -17,8 +17,7 @@ from msgspec import Raw
 from ..errors import Misuse
 from ..inbound.reply import duplicate_name
 from ..keys.duration import seconds
-from .failures import NEGATIVE, NotConfirmed
-from .output import clean
+from .output import NEGATIVE, NotConfirmed, clean
 
 __all__ = [
     "after_option",

@@ -15,8 +15,7 @@ from msgspec import Struct
 from ..errors import Misuse
 from ..keys.duration import seconds
 from ..safe_text import has_password
-from .failures import NEGATIVE, OK
-from .output import Progress, show_json, show_table, show_text
+from .output import NEGATIVE, OK, Progress, show_json, show_table, show_text
 from .target import LedgerTarget, options_about, read_private
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from ..operations import Operation, block
 from ..stores.base import Store
 from .claim_views import ReviewedClaimShape, reviewed_shape
 from .doctor import NOWHERE
-from .failures import NEGATIVE
-from .output import Progress, counted, show_json, show_text, span
+from .output import NEGATIVE, Progress, counted, show_json, show_text, span
 from .prompts import (
     after_option,
     between,

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ..claims.claim import DONE, FAILED, HELD, QUEUED, RUN, Claim, address_of, claim_of, validate_name
+from ..claims.queries import resolve_run
 from ..claims.retention import run_or_claim
-from ..claims.run_index import resolve_run
 from ..claims.states import is_expired
 from ..errors import Misuse
 from ..flows.engine.compensation import cancel as cancel_run
@@ -29,8 +29,7 @@ from ..operations import block
 from ..records import Address
 from ..stores.base import Store
 from .doctor import NOWHERE
-from .failures import NEGATIVE, NotFound
-from .output import show_json, show_text
+from .output import NEGATIVE, NotFound, show_json, show_text
 from .prompts import (
     after_option,
     between,

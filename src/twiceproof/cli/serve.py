@@ -14,8 +14,7 @@ import click
 from ..errors import Misuse
 from ..keys.duration import seconds
 from ..safe_text import shown_url
-from .failures import NEGATIVE
-from .output import clean, show_text
+from .output import NEGATIVE, clean, show_text
 from .target import LedgerTarget, no_target
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ import threading
 from typing import Any
 
 from .. import Absent, App, Happened, Retry, Unknown, by, check, env
-from .client import OutsideClient
 from .processes import report, wait_for_parent
 from .scenario import LIMIT
-from .services import Handler, serve_http
+from .services import Handler, OutsideClient, serve_http
 
 outside = OutsideClient("twiceproof")
 app = App(os.environ["DEMO_LEDGER"], tenant="default")

@@ -14,9 +14,8 @@ from contextlib import closing
 from email.message import Message
 from typing import Any
 
-from .client import OutsideClient
 from .processes import report, wait_for_parent
-from .services import Handler, serve_http
+from .services import Handler, OutsideClient, serve_http
 
 __all__ = ["handle"]
 

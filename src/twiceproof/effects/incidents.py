@@ -20,9 +20,9 @@ from ..claims.claim import CLAIM, RUN, Claim, claim_of
 from ..clock import Clock
 from ..errors import Misuse, NotDone, StoreError
 from ..operations import Operation, block
-from ..records import Address, Batch, Insert, Record, Replace, Written
+from ..records import Address, Batch, Insert, Record, Replace, Written, record_kind
 from ..stores.base import Store
-from ..threads import DelayedCall, at_fork
+from ..threads import DelayedCall, at_fork, run_within
 from .duplicate_alerts import (
     DEAD_LETTER,
     EVENTS,
@@ -35,17 +35,18 @@ from .duplicate_alerts import (
     release_notice,
 )
 
-__all__ = ["Incidents"]
+__all__ = ["DEAD_LETTER_KIND", "Incidents"]
 
 
 log = logging.getLogger("twiceproof")
 
+DEAD_LETTER_KIND = record_kind("letter", expires=True)  # as ledgers have it
 WATCHED = {
     (CLAIM, "review"): REVIEW,
     (CLAIM, "failed"): FAILURE,
     (RUN, "review"): REVIEW,
     (RUN, "failed"): FAILURE,
-    ("letter", "kept"): DEAD_LETTER,
+    (DEAD_LETTER_KIND, "kept"): DEAD_LETTER,
 }
 SOON = 1.0  # seconds before a notice is sent, to include what else happens meanwhile
 AGAIN = 60.0  # seconds until the next attempt after a failure of the receiver or the store
@@ -237,15 +238,8 @@ class Incidents:
             idle = delayed is None and not self._observed and not self._pending
         if delayed is not None:
             delayed.cancel()
-        if idle:
-            return
-        last = threading.Thread(target=self.flush, name="twiceproof-notices", daemon=True)
-        try:
-            last.start()
-        except RuntimeError:  # the process is ending, and no thread can be started
-            self.flush()
-        else:
-            last.join(GRACE)
+        if not idle:
+            run_within(GRACE, self.flush, "twiceproof-notices")
 
 
 _all: weakref.WeakSet[Incidents] = weakref.WeakSet()

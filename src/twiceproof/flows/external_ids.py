@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from ..claims.claim import claim_of, run_address, shown_id
+from ..claims.claim import Claim, claim_of, run_address, shown_id
 from ..claims.states import Pointer, is_expired, pointer_of, pointer_write
 from ..operations import Operation
 from ..records import Address, Insert, record_kind
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .engine.session import Session
     from .step import StepCall
 
-__all__ = ["IdLink", "ids_of", "runs_by_external_id", "write_missing_pointers", "write_pointer"]
+__all__ = ["IdLink", "ids_of", "pointer_to", "runs_by_external_id", "write_missing_pointers", "write_pointer"]
 
 EXTERNAL = record_kind("external", expires=True, points_to_run=True)  # an id given by an external system
 
@@ -70,11 +70,15 @@ def write_missing_pointers(session: Session, calling: StepCall, value: Any) -> O
 
 
 def _pointer(session: Session, step: str, external: str) -> Insert:
-    """Addressed by what it points to: written twice, it is one pointer."""
-    claim = session.claim
-    mark = blake2b(f"{session.space}\0{step}".encode(), digest_size=16).hexdigest()
+    return pointer_to(session.space, session.claim, step, external)
+
+
+def pointer_to(space: str, claim: Claim, step: str, external: str) -> Insert:
+    """Return the pointer from an external id to a run's step. Addressed by what it points to: written twice, it is one
+    pointer."""
+    mark = blake2b(f"{space}\0{step}".encode(), digest_size=16).hexdigest()
     at = Address(id_space(claim.tenant, external), EXTERNAL, mark)
-    return pointer_write(at, Pointer(session.space, step, claim.key, claim.operation))
+    return pointer_write(at, Pointer(space, step, claim.key, claim.operation))
 
 
 # -- asking --------------------------------------------------------------------------------------

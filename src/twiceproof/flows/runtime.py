@@ -1,26 +1,43 @@
-"""Runtime: the services that all runs of an app share; ownership checks; postponing."""
+"""Runtime: the services that all runs of an app share; its tenants; ownership checks; postponing."""
 
 from __future__ import annotations
 
 import copy
+import logging
 import random
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
-from ..claims.claim import parse_space, run_address, space_of_run
+from ..claims.claim import parse_space, run_address, space_of_run, validate_name
 from ..claims.error_classification import ErrorRegistry
 from ..claims.held_claim import Heartbeat
 from ..claims.manager import FOR_EVER, ClaimManager
 from ..claims.states import Lifetime
 from ..clock import Clock, Ids
-from ..errors import Misuse, NoSuchWait
-from ..operations import Operation
-from ..records import Address, Record, Replace
-from ..stores.base import Store
+from ..errors import Misuse, NoSuchWait, StoreError
+from ..operations import Operation, block
+from ..records import Address, Insert, Record, Replace, record_kind
+from ..stores.base import Store, scan_all
 from .engine.context import session_var
 from .engine.ledger_flusher import LedgerFlusher
 
-__all__ = ["Runtime", "own_approval", "own_run", "own_space", "postpone", "require_own_run"]
+if TYPE_CHECKING:
+    from .workers.worker import Worker
+
+__all__ = [
+    "WORKER_KIND",
+    "OfTenant",
+    "Runtime",
+    "Tenants",
+    "note_tenant",
+    "own_approval",
+    "own_run",
+    "own_space",
+    "postpone",
+    "require_own_run",
+]
 
 
 class Runtime:
@@ -100,7 +117,7 @@ def require_own_run(tenant: str, at: Address) -> Address:
 
 def own_run(store: Store, tenant: str, name: str) -> Operation[Address]:
     """Return the address of a tenant's own run, by its id or by FLOW/KEY."""
-    from ..claims.run_index import resolve_run
+    from ..claims.queries import resolve_run
 
     return require_own_run(tenant, (yield from resolve_run(store, tenant, name)))
 
@@ -125,3 +142,88 @@ def postpone(store: Store, record: Record, seconds: float) -> Operation[None]:
     """Make a due record due later, unless it was changed since it was handed out. Nothing else of it changes."""
     due = Replace(record.at, None, record.state, version=record.version, queue=record.queue, due_in=seconds)
     yield from store.write(due)
+
+
+log = logging.getLogger("twiceproof.work")
+
+# Of `presence`, which is loaded with the first worker: a sweep must know every kind.
+WORKER_KIND = record_kind("worker", expires=True)
+TENANTS_SPACE, TENANT_KIND = "~tenants", record_kind("tenant")  # no tenant's own: a name has no tilde
+TENANTS_FRESH = 5.0  # seconds after which the list is read again
+
+
+def note_tenant(store: Store, tenant: str) -> Operation[None]:
+    """Record a tenant, so that workers serve it. It stays: a revoked token leaves runs behind."""
+    yield from store.write(Insert(Address(TENANTS_SPACE, TENANT_KIND, validate_name("tenant", tenant)), "{}"))
+
+
+class Tenants:
+    """The known tenants, read from time to time; while the store is unavailable the list stays as it was."""
+
+    def __init__(self, store: Store, own: str, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known = {own: None}  # in order
+        self._read_at: float | None = None
+        self._mutex = threading.Lock()
+        self.workers: WeakSet[Worker] = WeakSet()
+
+    def known(self) -> list[str]:
+        now = self._clock.monotonic()
+        with self._mutex:
+            due = self._read_at is None or now - self._read_at >= TENANTS_FRESH
+            if due:
+                self._read_at = now
+        if due:
+            self._read()
+        return list(self._known)
+
+    def _read(self) -> None:
+        try:
+            for name in block(_listed(self._store)):
+                self._known.setdefault(name)
+        except StoreError as error:
+            log.warning("the tenants cannot be listed, those known are served: %s", error)
+
+    def add(self, tenant: str) -> None:
+        """Add a tenant that this process has seen: its workers need not wait for the next read."""
+        if tenant not in self._known:
+            self._known.setdefault(tenant)
+            for worker in list(self.workers):
+                worker.wake()
+
+
+def _listed(store: Store) -> Operation[list[str]]:
+    return [record.at.key for record in (yield from scan_all(store, TENANT_KIND, space=TENANTS_SPACE))]
+
+
+class Shared(Protocol):
+    """Something declared once, of which each tenant has a view."""
+
+    def of(self: V, tenant: str) -> V: ...
+
+
+V = TypeVar("V", bound=Shared)
+
+
+class OfTenant(MutableMapping[str, V]):
+    """The declarations of an app, as one tenant sees them; later ones included."""
+
+    def __init__(self, declared: MutableMapping[str, V], tenant: str) -> None:
+        self._declared = declared
+        self._tenant = tenant
+
+    def __getitem__(self, name: str) -> V:
+        return self._declared[name].of(self._tenant)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def __setitem__(self, name: str, value: V) -> None:
+        raise Misuse(f"{name} cannot be declared for one tenant; declare it on the app itself, for all.")
+
+    def __delitem__(self, name: str) -> None:
+        raise Misuse(f"{name} cannot be taken from one tenant.")

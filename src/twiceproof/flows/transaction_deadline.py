@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 
-from ..threads import at_fork
+from ..threads import BackgroundThread, ThreadRun, at_fork
 
 __all__ = ["Deadlines", "deadlines"]
 
@@ -27,15 +28,17 @@ class Deadlines:
     """One thread for the whole process, started when first needed. Uses real time: threads have no other clock."""
 
     def __init__(self) -> None:
+        self._thread = BackgroundThread(self, Deadlines._turn, "twiceproof-deadlines")
         self._reset()
         at_fork(self, in_child=Deadlines._reset)
 
     def _reset(self) -> None:
-        self._changed = threading.Condition()
+        self._mutex = threading.Lock()
         self._watched: dict[int, tuple[float, Act]] = {}
         self._numbers = 0
+        self._idle = 0  # ticks
         self._wakes_at = 0.0
-        self._thread: threading.Thread | None = None
+        self._thread.reset()
 
     @contextlib.contextmanager
     def after(self, *stages: tuple[float, Act]) -> Iterator[None]:
@@ -49,34 +52,32 @@ class Deadlines:
 
     def _watch(self, seconds: float, act: Act) -> int:
         at = time.monotonic() + seconds
-        with self._changed:
+        with self._mutex:
             self._numbers += 1
-            self._watched[self._numbers] = at, act
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="twiceproof-deadlines", daemon=True)
-                thread.start()
-                self._thread = thread
-            elif at < self._wakes_at:
-                self._changed.notify()
-            return self._numbers
+            number = self._numbers
+            self._watched[number] = at, act
+            sooner = at < self._wakes_at
+        if sooner:
+            self._thread.wake()
+        else:
+            self._thread.start()
+        return number
 
-    def _run(self) -> None:
-        idle = 0
-        while True:
-            with self._changed:
-                idle = 0 if self._watched else idle + 1
-                wait = self._wait(idle)
-                self._wakes_at = time.monotonic() + wait
-                self._changed.wait(wait)
-            for number, (at, act) in list(self._watched.items()):
-                if at <= time.monotonic() and self._watched.pop(number, None) is not None:
-                    _do(act)
+    def _turn(self, _: ThreadRun) -> float | None:
+        for number, (at, act) in list(self._watched.items()):
+            if at <= time.monotonic() and self._watched.pop(number, None) is not None:
+                _do(act)
+        with self._mutex:
+            self._idle = 0 if self._watched else self._idle + 1
+            wait = self._wait()
+            self._wakes_at = math.inf if wait is None else time.monotonic() + wait
+            return wait
 
-    def _wait(self, idle: int) -> float:
-        if idle > LINGER:
-            return threading.TIMEOUT_MAX / 2
-        first = min((at for at, _ in self._watched.values()), default=0.0) if self._watched else 0.0
-        return min(TICK, max(0.0, first - time.monotonic())) if self._watched else TICK
+    def _wait(self) -> float | None:
+        if self._idle > LINGER:
+            return None
+        first = min((at for at, _ in list(self._watched.values())), default=math.inf)
+        return min(TICK, max(0.0, first - time.monotonic()))
 
 
 def _do(act: Act) -> None:

@@ -59,11 +59,10 @@ from .dead_letters import (
     read_events,
     write_events,
 )
-from .envelope import Envelope, report
 from .hook import DEFAULT_RETRY_SECONDS, Hook
 from .redaction import redact
 from .reply import Reply, problem
-from .source import DeliveryOutcome, Event, Handshake, Poison, Reading, Source
+from .source import DeliveryOutcome, Envelope, Event, Handshake, Poison, Reading, Source, report
 
 __all__ = ["Admission", "Admitted", "admit", "replay_letter"]
 

@@ -14,13 +14,13 @@ from ..claims.blobs.records import RESOURCE_KIND, delete_blobs, externalise, loa
 from ..claims.claim import body_of, space_of
 from ..claims.manager import ClaimManager
 from ..claims.states import EXPIRE
+from ..effects.incidents import DEAD_LETTER_KIND
 from ..errors import Misuse, ResultNotKept
 from ..operations import Operation
-from ..records import Address, Found, Insert, Record, Remove, Replace, Written, record_kind
+from ..records import Address, Found, Insert, Record, Remove, Replace, Written
 from ..stores.base import Store, scan_all
-from .envelope import Envelope
 from .redaction import redact
-from .source import Event
+from .source import Envelope, Event
 
 __all__ = [
     "INLINE",
@@ -101,7 +101,6 @@ def _redacted(event: Event, paths: Collection[str], fingerprint: Callable[[Event
     return structs.replace(event, id=event.name, payload=redact(event.payload, paths), contents=None, fingerprint=known)
 
 
-DEAD_LETTER_KIND = record_kind("letter", expires=True)
 DAY = 86_400.0
 KEEP = 30 * DAY
 HEADERS = frozenset({"content-type", "user-agent", "content-encoding"})  # others may hold secrets

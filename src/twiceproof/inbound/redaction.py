@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from ..errors import Misuse
-from .envelope import Envelope
+from .source import Envelope
 
 __all__ = ["REDACTED", "kept_headers", "kept_url", "read_paths", "redact", "redact_body", "redact_envelope"]
 

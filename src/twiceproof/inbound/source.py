@@ -1,20 +1,94 @@
-"""A source: how one kind of sender signs and encodes its deliveries, and which replies it expects.
+"""A received request as raw bytes; and a source: how one kind of sender signs and encodes its deliveries.
 
 To add one, subclass `Source`, implement verification and reading, and build a signed sample. It must pass
-`twiceproof.prove.source_contract`.
+`twiceproof.prove.source_contract`. What became of each event is reported here too, for metrics and logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from .envelope import Envelope
 from .reply import Reply, json_reply, retry_after
 
-__all__ = ["WINDOW", "DeliveryOutcome", "Event", "Handshake", "Poison", "Reading", "Source"]
+__all__ = [
+    "WINDOW",
+    "DeliveryOutcome",
+    "Envelope",
+    "Event",
+    "Handshake",
+    "InboundOutcome",
+    "Poison",
+    "Reading",
+    "Source",
+    "collect",
+    "envelope",
+    "report",
+]
+
+
+class Envelope(Struct, frozen=True):
+    """A received request. Header names are lower case; values of a repeated header are joined by ", "."""
+
+    source: str
+    body: bytes
+    headers: dict[str, str]
+    tenant: str = "default"
+    received_at: float = 0.0  # seconds since 1970, by the receiver's clock
+    method: str = "POST"
+    url: str = ""  # as the sender requested it: some signatures cover it
+    query: str = ""
+
+    def header(self, name: str) -> str:
+        """Return the header's value, or ""."""
+        return self.headers.get(name.lower(), "")
+
+    @property
+    def query_string(self) -> str:
+        """The query, taken from the URL if necessary, without `urlsplit`, which raises for an invalid Host."""
+        return self.query or self.url.partition("#")[0].partition("?")[2]
+
+    def __repr__(self) -> str:
+        """Show no contents: headers hold signatures, bodies hold personal data."""
+        return f"Envelope({self.source!r}, {self.method}, {len(self.body)} bytes, tenant={self.tenant!r})"
+
+
+def envelope(source: str, body: bytes, headers: Iterable[tuple[str, str]], **more: object) -> Envelope:
+    """Build an envelope from the headers as a server passes them."""
+    joined: dict[str, str] = {}
+    for name, value in headers:
+        known = joined.get(name.lower())
+        joined[name.lower()] = value if known is None else f"{known}, {value}"
+    return Envelope(source, body, joined, **more)  # type: ignore[arg-type]
+
+
+class InboundOutcome(Struct, frozen=True):
+    """The outcome of one event, claim or start, with the key and run to find it by. `door` names the entry point."""
+
+    door: str
+    outcome: str
+    key: str = ""
+    run: str = ""
+
+
+_outcomes: ContextVar[list[InboundOutcome] | None] = ContextVar("twiceproof_outcomes", default=None)
+
+
+def collect() -> list[InboundOutcome]:
+    """Return a list that receives every outcome reported in this task from now on."""
+    outcomes: list[InboundOutcome] = []
+    _outcomes.set(outcomes)
+    return outcomes
+
+
+def report(door: str, outcome: str, *, key: str = "", run: str = "") -> None:
+    """Add an outcome to the collected list, if there is one."""
+    outcomes = _outcomes.get()
+    if outcomes is not None:
+        outcomes.append(InboundOutcome(door, outcome, key, run))
 
 
 WINDOW = 300.0  # seconds by which a signed time may differ from ours, in both directions

@@ -2,8 +2,8 @@
 
 from .asgi import IdempotencyKey
 from .forms import FIELD, form_field, form_token
+from .responses import not_begun
 from .routes import Route
-from .status_policy import not_begun
 from .wsgi import WsgiIdempotencyKey
 
 __all__ = ["FIELD", "IdempotencyKey", "Route", "WsgiIdempotencyKey", "form_field", "form_token", "not_begun"]

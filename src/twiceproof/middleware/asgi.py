@@ -10,9 +10,8 @@ from ..inbound.reply import Reply
 from ..operations import await_
 from . import problems
 from .guard import IdempotencyGuard, IdempotencyMiddleware
-from .responses import AnswerCutShort, AnswerOvertaken, Recording
+from .responses import STATE_KEY, AnswerCutShort, AnswerOvertaken, Recording
 from .routes import USED_HEADERS, HeldRequest, KeyedRequest, marker_headers
-from .status_policy import STATE_KEY
 
 __all__ = ["AsgiExchange", "IdempotencyKey"]
 

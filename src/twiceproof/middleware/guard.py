@@ -34,9 +34,19 @@ from ..operations import Operation
 from ..records import Written
 from . import problems
 from .request import Identity, Reader
-from .responses import AnswerCutShort, RecordedAnswer, Recording, as_page, make_answer, restore
+from .responses import (
+    AnswerCutShort,
+    ClaimAction,
+    RecordedAnswer,
+    Recording,
+    as_page,
+    handler_not_reached,
+    make_answer,
+    of_error,
+    of_status,
+    restore,
+)
 from .routes import Caller, HeldRequest, KeyedRequest, Route, RouteRule, Rules, marker_headers
-from .status_policy import ClaimAction, handler_not_reached, of_error, of_status
 
 __all__ = ["IdempotencyGuard", "IdempotencyMiddleware", "RequestLedger", "record", "record_error"]
 

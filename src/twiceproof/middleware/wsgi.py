@@ -12,9 +12,8 @@ from ..inbound.reply import Reply
 from ..operations import block
 from . import problems
 from .guard import IdempotencyGuard, IdempotencyMiddleware
-from .responses import AnswerCutShort, AnswerOvertaken, Recording
+from .responses import STATE_KEY, AnswerCutShort, AnswerOvertaken, Recording, flask_routing_failed
 from .routes import USED_HEADERS, HeldRequest, KeyedRequest, marker_headers
-from .status_policy import STATE_KEY, flask_routing_failed
 
 __all__ = ["StartResponse", "WsgiExchange", "WsgiIdempotencyKey", "status_line"]
 

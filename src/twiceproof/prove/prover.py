@@ -24,12 +24,9 @@ from ..flows.flow import Flow
 from .checklist.rules import drawn_in_key
 from .clocks import BEGINNING
 from .diagnosis import WrongDeclaration, declarations, refuse_elsewhere, refuse_other, refuse_unfit, wrong_declarations
-from .guard.guard import NetworkGuard
-from .guard.places import AllowedDestinations
-from .guard.sockets import import_libpq
 from .ledgers import ledgers_at
+from .network_guard import NetworkGuard
 from .report import ProofReport
-from .scenarios.plan import ScenarioPlan
 from .scenarios.real_processes import RealPlay
 from .scenarios.scenario import (
     ACTS,
@@ -37,6 +34,7 @@ from .scenarios.scenario import (
     CLEAN,
     Scenario,
     ScenarioOutcome,
+    ScenarioPlan,
     TimelineEvent,
     Verdict,
     gained,
@@ -44,6 +42,7 @@ from .scenarios.scenario import (
     judge,
 )
 from .scenarios.simulated import OVER, SimulatedScenario
+from .socket_guard import AllowedDestinations, import_libpq
 from .target import ProofTarget, other_payload
 from .worlds.stand_in import open_places
 from .worlds.world import LosesAnswers, World, losing

@@ -16,9 +16,8 @@ from ..claims.claim import DONE, FAILED, claim_of
 from ..claims.once import Once
 from ..claims.results import ResultType
 from ..errors import KeyRefused, Misuse, TwiceproofError
-from ..flows.flow import Flow
+from ..flows.flow import Flow, Inputs
 from ..flows.handle import Handle
-from ..flows.inputs import Inputs
 from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..operations import Operation

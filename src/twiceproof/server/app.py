@@ -9,8 +9,8 @@ from typing import Any
 
 from ..app.app import App
 from ..errors import TwiceproofError
-from ..inbound.envelope import InboundOutcome, collect
 from ..inbound.reply import Reply, problem, retry_after
+from ..inbound.source import InboundOutcome, collect
 from . import problems
 from .auth import POLICY, Access, Peer, Trust, address_in, allows, is_loopback, rate_limit_subject, require_policy
 from .limits import BodyBudget, Buckets, ClientDisconnected, Reservation, ServerLimits, read_body

@@ -20,7 +20,7 @@ from ..clock import Clock
 from ..errors import Misuse, StoreError
 from ..flows.history.queries import StateCounts, count_states
 from ..flows.workers.log import About, about_var
-from ..inbound.envelope import InboundOutcome
+from ..inbound.source import InboundOutcome
 from ..operations import await_, block
 from ..records import Address, Found
 from .openapi import describe
@@ -123,7 +123,7 @@ class WorkMetrics:
 
     def set_counts(self, counts: StateCounts) -> None:
         self._queued.set(counts.runs[QUEUED])
-        self._letters.set(counts.letters)
+        self._letters.set(counts.dead_letters)
         for gauge, known in ((self._runs, counts.runs), (self._claims, counts.claims)):
             for state, count in known.items():
                 gauge.labels(state).set(count)

@@ -15,8 +15,8 @@ from ..app.app import App
 from ..claims.states import is_expired
 from ..errors import Misuse
 from ..flows.runtime import own_run
-from ..inbound.envelope import Envelope
 from ..inbound.reply import Reply, Unreadable, problem, read_body, read_json
+from ..inbound.source import Envelope
 from ..operations import Operation
 from ..records import Address
 from .tokens import Principal

@@ -1,18 +1,20 @@
-"""API tokens: creating, finding, listing and revoking them; scopes and principals."""
+"""API tokens: creating, finding, listing, revoking; scopes and principals; signatures with a key in the store."""
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections.abc import Collection
 from enum import StrEnum
 from hashlib import sha256
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 
-from ..claims.claim import body_of, validate_name
+from ..claims.claim import SELF, body_of, validate_name
 from ..errors import Misuse
-from ..flows.workers.tenants import note_tenant
+from ..flows.runtime import note_tenant
 from ..operations import Operation
 from ..records import Address, Insert, Record, Replace, Written, record_kind
 from ..stores.base import Store, scan_all
@@ -23,6 +25,7 @@ __all__ = [
     "ApiToken",
     "Principal",
     "Scope",
+    "StoreSigner",
     "anonymous",
     "any_token",
     "create_token",
@@ -32,6 +35,7 @@ __all__ = [
     "operator",
     "principal_of",
     "revoke_token",
+    "signer",
 ]
 
 
@@ -167,3 +171,46 @@ def _token_of(record: Record) -> ApiToken:
 
 def _address(digest: str) -> Address:
     return Address(SPACE, KIND, digest)
+
+
+SIGNING_KEY = Address("signing/key", record_kind("signing"), SELF)
+KEY_BYTES = 32
+SIGNATURE = 32  # characters of a signature that are issued: 128 bits
+
+_KNOWN: WeakKeyDictionary[Store, StoreSigner] = WeakKeyDictionary()  # one read per process, not one per request
+
+
+class StoreSigner:
+    """Signs what the server issues and later recognises, with a key shared by all processes on one store.
+
+    The key is generated once and stored, so that it survives restarts. Anyone who can read the store can sign, so
+    nothing that must be protected from them (links, access tokens) relies on a signature alone.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def sign(self, *parts: str) -> str:
+        """Sign the parts with their lengths, so that `ab` + `c` and `a` + `bc` differ."""
+        text = "".join(f"{len(part)}:{part}" for part in parts)
+        return hmac.new(self._key, text.encode(errors="surrogatepass"), "sha256").hexdigest()[:SIGNATURE]
+
+    def signed(self, mark: str, *parts: str) -> bool:
+        """Whether `mark` is the signature of these parts, compared in constant time."""
+        return hmac.compare_digest(mark.encode(errors="replace"), self.sign(*parts).encode())
+
+
+def signer(store: Store) -> Operation[StoreSigner]:
+    """Return the store's signer. If several processes generate the key at once, all use the one written first."""
+    known = _KNOWN.get(store)
+    if known is not None:
+        return known
+    record = (yield from store.read(SIGNING_KEY)).record
+    if record is None:
+        generated = secrets.token_hex(KEY_BYTES)
+        written = yield from store.write(Insert(SIGNING_KEY, generated))
+        body = generated if isinstance(written, Written) else (yield from store.read(SIGNING_KEY)).record.body  # type: ignore[union-attr]
+    else:
+        body = record.body
+    found = _KNOWN[store] = StoreSigner(bytes.fromhex(body))
+    return found

@@ -1,4 +1,4 @@
-"""Store and Engine protocols, Finding, the one rule when a write fits.
+"""Store and Engine protocols, Finding, the one rule when a write fits; cursors and migrations of SQL engines.
 
 `Store` is what the rest of the package uses. `Engine` is what a backend implements: a handful of blocking methods.
 `stores.grouped.GroupedStore` turns an engine into a store, with group commit and the handling of lost acknowledgements,
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ..errors import SchemaMismatch, StoreError
+from ..errors import BadWrite, SchemaMismatch, StoreError
 from ..operations import Operation, Request
 from ..records import Address, Batch, Check, Due, Found, Insert, Outcome, Page, Record, Write
 
@@ -31,13 +31,19 @@ __all__ = [
     "Engine",
     "Finding",
     "LedgerLock",
+    "Migration",
     "NoLedger",
     "Store",
+    "after_id",
+    "after_key",
     "all_beside",
     "chosen",
+    "cursor_of_key",
     "fits",
     "indexed_by_time",
+    "migrations",
     "refuse_locked",
+    "row_of",
     "scan_all",
     "soonest",
 ]
@@ -196,6 +202,15 @@ class NoLedger(StoreError):
     """There is no ledger where the URL points. Carries `findings`, where the server could be examined without one."""
 
 
+def row_of(record: Record) -> tuple[object, ...]:
+    """Return a record as SQL stores have it in a row, from the space to the body."""
+    at = record.at
+    return (
+        *(at.space, at.kind, at.key, record.state, int(record.version), record.fence, record.nonce),
+        *(record.created_at, record.updated_at, record.lease_until, record.queue, record.due_at, record.body),
+    )
+
+
 LOCKED_LEDGER = 2_147_483_647  # among the numbers of migrations: a ledger that must not be used
 
 
@@ -287,3 +302,48 @@ def scan_all(
         after = part.after
         if after is None:
             return found
+
+
+# -- what SQL engines share: cursors of scans, and migrations --------------------------------------
+
+
+KEY_CURSOR = "key:"
+
+
+def after_id(cursor: str | None) -> int:
+    if cursor is None or (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        return int(cursor or 0)
+    raise _foreign(cursor)
+
+
+def after_key(cursor: str | None) -> str:
+    """No key is empty, so that all of them come after the empty one."""
+    if cursor is None or cursor.startswith(KEY_CURSOR):
+        return (cursor or KEY_CURSOR).removeprefix(KEY_CURSOR)
+    raise _foreign(cursor)
+
+
+def cursor_of_key(key: str) -> str:
+    return KEY_CURSOR + key
+
+
+def _foreign(cursor: str) -> BadWrite:
+    return BadWrite(f"{cursor[:40]!r} is not a cursor of this scan; begin it again without one.")
+
+
+class Migration(Struct, frozen=True):
+    number: int
+    name: str
+    sql: str
+
+
+def migrations(dialect: str) -> list[Migration]:
+    """The dialect's migrations in order: `0001_schema.sql` is number 1."""
+    from importlib.resources import files  # a late import: `App` is imported faster without it
+
+    found = [
+        Migration(int(file.name[:4]), file.name, file.read_text("utf-8"))
+        for file in files(__package__).joinpath(dialect, "migrations").iterdir()
+        if file.name.endswith(".sql")
+    ]
+    return sorted(found, key=lambda migration: migration.number)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
 from ..errors import BadWrite, Misuse, StoreError, StoreUnavailable
-from ..operations import Request
+from ..operations import Offload, Request
 from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace, Write, Written
 from ..threads import SerialThread, at_fork, raised_by_signal_handler
 from .base import Again, Disconnected, Engine, Finding, all_beside
@@ -16,7 +16,7 @@ from .notifications import ChangeNotifier, Subscription, names_to_notify
 from .user_drivers import driver_of
 from .user_transaction import Join, Joins
 from .validate import validate_address, validate_due, validate_scan, validate_writes
-from .waiting import CommitEach, Offload, held_elsewhere, should_yield, yield_to_loop
+from .waiting import CommitEach, held_elsewhere, should_yield, yield_to_loop
 
 __all__ = ["GroupedStore"]
 
@@ -226,7 +226,7 @@ class GroupedStore:
             answers = self._commit_again(every, error)
         if self._unsure:
             answers = [self._settle(*pair) for pair in zip(every, answers, strict=True)]
-        if self.changes:
+        if self.changes.waiters:
             self._notify(every, answers)
         if self.on_commit:
             self._call_back(every, answers)

@@ -21,42 +21,39 @@ class ChangeNotifier:
 
     def reset(self) -> None:
         self._mutex = threading.Lock()
-        self._waiters: dict[str, list[Callable[[], None]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._waiters)
+        self.waiters: dict[str, list[Callable[[], None]]] = {}  # by what they wait for; a commit need only ask if any
 
     def notify(self, names: Iterable[str]) -> None:
         with self._mutex:
-            wakers = [wake for name in names for wake in self._waiters.pop(name, ())]
+            wakers = [wake for name in names for wake in self.waiters.pop(name, ())]
         for wake in wakers:
             wake()
 
     def notify_matching(self, matches: Callable[[str], bool]) -> bool:
         """Notify the names that match. Return whether there were any waiters at all."""
         with self._mutex:
-            any_waiters = bool(self._waiters)
-            names = [name for name in self._waiters if matches(name)]
+            any_waiters = bool(self.waiters)
+            names = [name for name in self.waiters if matches(name)]
         self.notify(names)
         return any_waiters
 
     def notify_all(self) -> None:
-        self.notify(list(self._waiters))
+        self.notify(list(self.waiters))
 
     def pause(self, space: str, seconds: float) -> Request[None]:
         return _Pause(self, space, seconds)
 
     def add(self, name: str, wake: Callable[[], None]) -> None:
         with self._mutex:
-            self._waiters.setdefault(name, []).append(wake)
+            self.waiters.setdefault(name, []).append(wake)
 
     def drop(self, name: str, wake: Callable[[], None]) -> None:
         with self._mutex:
-            wakers = self._waiters.get(name, [])
+            wakers = self.waiters.get(name, [])
             if wake in wakers:
                 wakers.remove(wake)
             if not wakers:
-                self._waiters.pop(name, None)
+                self.waiters.pop(name, None)
 
 
 class _Pause(Request[None]):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import StoreError, StoreUnavailable
 from ..operations import Request
-from ..threads import SerialThread
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,7 +19,6 @@ __all__ = [
     "ANSWERS_PER_TURN",
     "CallerEstimate",
     "CommitEach",
-    "Offload",
     "finish_despite_cancellation",
     "held_elsewhere",
     "own_copy",
@@ -37,44 +35,6 @@ R = TypeVar("R")
 
 
 # -- requests ------------------------------------------------------------------------------------
-
-
-class Offload(Request[R]):
-    """For scans and the like: not worth a group, and too long for an event loop, which leaves them to a thread."""
-
-    __slots__ = ("_thread", "_work")
-
-    def __init__(self, thread: SerialThread, work: Callable[[], R]) -> None:
-        self._thread = thread
-        self._work = work
-
-    def block(self) -> R:
-        return self._work()
-
-    async def wait(self) -> R:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
-        self._thread.do(lambda: self._fill(loop, future))
-        return await future
-
-    def _fill(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[R]) -> None:
-        try:
-            answer = self._work()
-        except Exception as error:  # noqa: BLE001 - the caller raises it
-            _settle(loop, future, lambda error=error: future.set_exception(error))  # type: ignore[misc]
-        else:
-            _settle(loop, future, lambda: future.set_result(answer))
-
-
-def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], settle: Callable[[], None]) -> None:
-    def unless_done() -> None:
-        if not future.done():
-            settle()
-
-    with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is left
-        loop.call_soon_threadsafe(unless_done)
 
 
 class CommitEach(Request[Sequence[A | Exception]], Generic[I, A]):

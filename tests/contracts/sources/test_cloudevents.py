@@ -12,8 +12,7 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twiceproof.inbound.envelope import Envelope
-from twiceproof.inbound.source import Event, Poison
+from twiceproof.inbound.source import Envelope, Event, Poison
 from twiceproof.inbound.sources import find_source
 from twiceproof.inbound.sources.cloudevents import header_value
 

@@ -9,8 +9,7 @@ from cloudevents.core.v1.event import CloudEvent
 from msgspec import structs
 
 from twiceproof import Misuse
-from twiceproof.inbound.envelope import Envelope
-from twiceproof.inbound.source import Handshake, Poison
+from twiceproof.inbound.source import Envelope, Handshake, Poison
 from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, SECRET
 

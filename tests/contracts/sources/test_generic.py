@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.inbound.envelope import Envelope
-from twiceproof.inbound.source import Poison
+from twiceproof.inbound.source import Envelope, Poison
 from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, SECRET
 

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tests.contracts.sources.keys import certificate
 from twiceproof import App, Misuse
-from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Envelope
 from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW
 

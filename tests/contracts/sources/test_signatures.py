@@ -12,8 +12,7 @@ import pytest
 from msgspec import structs
 
 from twiceproof import Misuse
-from twiceproof.inbound.envelope import Envelope
-from twiceproof.inbound.source import Handshake, Poison
+from twiceproof.inbound.source import Envelope, Handshake, Poison
 from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, OTHER, SECRET
 
@@ -139,7 +138,7 @@ def test_shopify_may_leave_out_the_x():
     assert source.read(bare) == source.read(sent)
 
 
-def test_shopifys_newer_events_have_no_webhook_id_and_are_known_by_event_and_subscription():
+def test_shopifys_newer_events_are_known_by_event_and_subscription():
     """Their subscriptions have a handle; both kinds of headers may come side by side."""
     source, body = find_source("shopify"), b'{"id":1}'
     signature = b64encode(hmac.new(SECRET.encode(), body, sha256).digest()).decode()

@@ -12,7 +12,7 @@ from msgspec import structs
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.contracts.sources.keys import key_pair
-from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Envelope
 from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, OTHER, SECRET
 

@@ -11,8 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from msgspec import structs
 
-from twiceproof.inbound.envelope import Envelope
-from twiceproof.inbound.source import Poison
+from twiceproof.inbound.source import Envelope, Poison
 from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, OTHER, SECRET
 

@@ -115,7 +115,7 @@ class Other(threading.Thread):
             self.wrong.append((at, written, found))
 
 
-def test_a_store_closed_under_its_callers_refuses_the_next_call_and_leaves_nothing_half_done(tmp_path):
+def test_a_store_closed_under_its_callers_leaves_nothing_half_done(tmp_path):
     app, at_work = App(f"sqlite:///{tmp_path}/c.db"), threading.Barrier(9)
     refusals = []
 

@@ -237,7 +237,7 @@ def blocks(dsn):
     return after - before
 
 
-def test_the_queues_of_the_longest_overdue_are_chosen_and_the_first_of_the_others_is_next():
+def test_the_longest_overdue_queues_are_chosen_and_the_first_of_the_others_is_next():
     heads = [("a", 1.0), ("theirs", 2.0), ("b", 3.0), ("c", 4.0), ("d", 9.0)]
     asked = {"a", "b", "c", "d"}
     assert chosen(heads, asked, 5.0, 10) == (["a", "b", "c"], 9.0)
@@ -256,7 +256,7 @@ def test_of_what_waits_by_time_the_queues_of_the_longest_overdue_are_chosen():
     assert soonest(waiting, {"none"}, 10.0, 10, 6) == ([], None, True)
 
 
-def test_where_the_first_records_do_not_suffice_nothing_is_due_before_the_last_of_them():
+def test_where_the_first_records_do_not_suffice_nothing_is_due_before_their_last():
     waiting = [("a", 1.0), ("theirs", 2.0), ("theirs", 7.0)]
     assert soonest(waiting, {"a"}, 5.0, 10, 3) == (["a"], 7.0, False)
     assert soonest(waiting, {"a"}, 8.0, 10, 3) == (["a"], 7.0, False)

@@ -7,8 +7,8 @@ import pytest
 from tests.contracts.stores.children import children
 from twiceproof.errors import SchemaMismatch
 from twiceproof.records import Address, Insert, Written
+from twiceproof.stores.base import Migration, migrations
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sql import Migration, migrations
 from twiceproof.stores.sqlite.engine import SqliteEngine
 from twiceproof.stores.sqlite.schema import statements
 

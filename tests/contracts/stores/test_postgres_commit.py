@@ -8,11 +8,10 @@ from psycopg import sql
 
 from twiceproof.errors import StoreError, StoreUnsafe
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores.base import AGAIN
+from twiceproof.stores.base import AGAIN, Migration, migrations
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.postgres.codec import commit_call, outcomes
 from twiceproof.stores.postgres.engine import PostgresEngine
-from twiceproof.stores.sql import Migration, migrations
 
 pytestmark = pytest.mark.server
 

@@ -199,7 +199,7 @@ def test_a_standby_behind_a_pooler_that_is_not_promoted_yet_is_waited_for(opened
 # -- synchronous standbys --------------------------------------------------------------------------
 
 
-def test_a_synchronous_standby_that_took_over_has_every_acknowledged_write_and_is_served(opened, standby, address):
+def test_a_synchronous_standby_that_took_over_has_every_acknowledged_write(opened, standby, address):
     standby.be_synchronous()
     store = opened()
     before = store.write(claim()).block()
@@ -258,13 +258,13 @@ def test_a_session_that_waits_for_a_synchronous_standby_is_not_ended(alone, open
     assert opened().read(MISSING).block().record is None
 
 
-def test_a_write_whose_wait_for_the_standby_was_ended_by_somebody_else_is_not_acknowledged(alone, dsn):
+def test_a_write_whose_wait_for_the_standby_was_ended_is_not_acknowledged(alone, dsn):
     def end():
         with psycopg.connect(dsn, autocommit=True) as admin:
             while not admin.execute(END_WAITING).fetchall():
                 time.sleep(0.005)
 
-    alone.engine._commits._patience = 5.0
+    alone.engine._commits._patience = 1.0
     ending = threading.Thread(target=end)
     ending.start()
     with pytest.raises(StoreUnavailable) as unknown:
@@ -298,7 +298,7 @@ def test_the_former_primary_lacks_what_its_successor_acknowledged_and_is_refused
     assert "Lead the address back" in refusal_of(store).advice
 
 
-def test_a_standby_that_is_not_promoted_yet_is_neither_read_nor_written_but_waited_for(opened, standby, address):
+def test_a_standby_that_is_not_promoted_yet_is_waited_for_and_not_used(opened, standby, address):
     """Its answers may be old."""
     store = opened()
     store.write(claim()).block()

@@ -333,9 +333,7 @@ def test_a_role_without_rights_is_told_what_to_grant(postgres_dsn):
 
 
 @pytest.mark.parametrize("left_out", ["twiceproof_migrations", "twiceproof_records TO", "SEQUENCE"])
-def test_the_rights_that_the_page_lists_are_enough_and_without_one_of_them_it_is_told_where_they_stand(
-    postgres_dsn, left_out
-):
+def test_the_rights_that_the_page_lists_are_enough_and_a_missing_one_is_told(postgres_dsn, left_out):
     PostgresEngine(postgres_dsn).close()
     grants = [line for line in PAGE.read_text("utf-8").splitlines() if line.endswith("TO shop;")]
     assert len(grants) == 5 and sum(left_out in line for line in grants) == 1

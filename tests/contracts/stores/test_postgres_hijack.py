@@ -133,7 +133,7 @@ def findings(dsn):
         return {found.name: (found.level, found.found, found.advice) for found in engine.examine()}
 
 
-def test_the_doctor_tells_of_foreign_objects_and_of_rights_to_create_them_and_of_none_where_there_are_none(dsn):
+def test_the_doctor_tells_of_foreign_objects_and_of_rights_to_create_them(dsn):
     told = findings(dsn)
     assert told["foreign objects"][0] == "ok"
     assert told["create rights"][0] == "warn" and "mallory" in told["create rights"][1]
@@ -195,7 +195,7 @@ def test_a_name_that_is_no_schema_of_ours_is_refused(name):
         PostgresEngine(f"postgresql://postgres@127.0.0.1:1/x?schema={name}")
 
 
-def test_a_ledger_where_the_search_path_led_an_earlier_build_is_not_left_behind_silently(postgres_dsn):
+def test_a_ledger_where_the_search_path_led_an_earlier_build_is_not_left_silently(postgres_dsn):
     old = GroupedStore(PostgresEngine(f"{postgres_dsn}?schema=public"))
     old.write(Insert(AT, "old")).block()
     old.close()

@@ -11,12 +11,11 @@ from psycopg.pq import ExecStatus
 
 from twiceproof.errors import SchemaMismatch, StoreUnavailable
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores.base import AGAIN
+from twiceproof.stores.base import AGAIN, migrations
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres import schema as postgres_schema
 from twiceproof.stores.postgres.codec import ServerFunctions, commit_call, due_of, due_values, fetch_values
 from twiceproof.stores.postgres.engine import PostgresEngine
-from twiceproof.stores.sql import migrations
 
 pytestmark = pytest.mark.server
 

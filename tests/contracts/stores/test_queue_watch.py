@@ -105,7 +105,7 @@ def test_a_listener_whose_connection_broke_no_longer_vouches_for_hearing(postgre
     store.close()
 
 
-def test_where_no_thread_is_to_be_had_nobody_relies_on_hearing_and_the_next_one_is_tried(stores, monkeypatch):
+def test_without_a_thread_nobody_relies_on_hearing_and_the_next_one_is_tried(stores, monkeypatch):
     """A hint is no reason to fail: who waits looks by itself, and the store can be closed."""
     here, _ = stores
     start = threading.Thread.start

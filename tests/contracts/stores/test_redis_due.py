@@ -44,7 +44,7 @@ def test_a_look_costs_the_same_for_two_thousand_idle_tenants_as_for_a_few(valkey
     assert cost_of_a_look(valkey_server, store, MANY) == few
 
 
-def test_a_look_hardly_costs_more_if_each_of_two_thousand_tenants_has_something_asleep(valkey_server, store):
+def test_a_look_hardly_costs_more_with_something_asleep_in_two_thousand_tenants(valkey_server, store):
     for nth, queue in enumerate(MANY):
         schedule(store, nth, 10_000 + nth, queue=queue)
     assert cost_of_a_look(valkey_server, store, MANY) < 32 * 16

@@ -130,7 +130,7 @@ def test_a_straggler_cannot_bring_back_what_was_removed(
     engine.close()
 
 
-def test_a_straggler_cannot_bring_back_what_was_removed_by_way_of_a_readers_connection(
+def test_a_straggler_cannot_bring_back_what_a_readers_connection_removed(
     proxy, valkey_server: ValkeyServer, redis_url, monkeypatch
 ):
     """A reader's connection was in use while the other broke, and is free when the commit is tried again."""

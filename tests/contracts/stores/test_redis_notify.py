@@ -31,7 +31,7 @@ def waiting(store, space):
     store.pause(space, LONG).block()
     waiter = threading.Thread(target=store.pause(space, LONG).block)
     waiter.start()
-    while not store.changes:
+    while not store.changes.waiters:
         time.sleep(0.001)
     return waiter
 
@@ -61,7 +61,7 @@ def test_a_heartbeat_or_another_space_wakes_nobody(stores):
     assert not waiter.is_alive()
 
 
-def test_who_listens_finds_out_within_seconds_that_the_other_end_is_gone_without_a_word(redis_url):
+def test_a_listener_finds_out_within_seconds_that_the_other_end_is_silent(redis_url):
     engine = RedisEngine(redis_url)
     ear = engine._nodes.open_ear()
     told = [IDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]

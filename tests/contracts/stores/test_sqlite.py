@@ -14,8 +14,8 @@ from twiceproof.errors import BadWrite, StoreError, StoreFull, StoreUnavailable
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.sqlite.connection import READERS
 from twiceproof.stores.sqlite.engine import SqliteEngine
-from twiceproof.stores.sqlite.readers import READERS
 from twiceproof.stores.sqlite.rows import land_counted
 
 
@@ -379,7 +379,7 @@ def test_a_fork_that_did_not_get_the_write_lock_leaves_it_to_the_one_that_did(tm
 # -- readers -------------------------------------------------------------------------------------
 
 
-def test_forty_threads_that_read_at_once_share_few_connections_and_one_budget_of_memory(engine):
+def test_forty_threads_that_read_share_few_connections_and_one_budget_of_memory(engine):
     """Each connection has a cache of its own, and keeps it."""
     inside, enough, dbs = [], threading.Event(), set()
 
@@ -405,7 +405,7 @@ def test_forty_threads_that_read_at_once_share_few_connections_and_one_budget_of
 
 
 def test_a_reader_that_failed_or_was_interrupted_keeps_nobody_out(engine, monkeypatch):
-    monkeypatch.setattr("twiceproof.stores.sqlite.readers.LOST", 0.01)
+    monkeypatch.setattr("twiceproof.stores.sqlite.connection.LOST", 0.01)
     for nth in range(3 * READERS):
         with pytest.raises((StoreError, KeyboardInterrupt)), engine._reader() as db:
             if nth % 2:

@@ -129,7 +129,7 @@ def store(path):
     store.close()
 
 
-def test_a_child_forked_in_the_middle_of_a_transaction_is_refused_the_file_and_its_parent_is_not(store):
+def test_a_child_forked_within_a_transaction_is_refused_the_file_its_parent_is_not(store):
     """SQLite's memory says there that the child has the write lock: it would wait for itself."""
     with closing(sqlite3.connect(store.engine.path, isolation_level=None)) as own:
         own.execute("CREATE TABLE orders (id INTEGER)")
@@ -160,7 +160,7 @@ def test_a_fork_waits_for_those_who_read(store):
     reading.join(20)
 
 
-def test_a_child_forked_while_a_read_does_not_end_is_refused_the_file_and_its_parent_is_not(store, monkeypatch):
+def test_a_child_forked_within_a_read_is_refused_the_file_and_its_parent_is_not(store, monkeypatch):
     monkeypatch.setattr("twiceproof.stores.sqlite.engine.FORK_PATIENCE", 0.01)
     db = store.engine._readers.borrow()
     db.execute("BEGIN")

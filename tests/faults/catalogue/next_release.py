@@ -10,7 +10,7 @@ from tests.acceptance.children import Child
 from tests.acceptance.places import Place
 from twiceproof import App, InProgress
 from twiceproof.errors import TwiceproofError
-from twiceproof.stores.sql import Migration, migrations
+from twiceproof.stores.base import Migration, migrations
 
 __all__ = ["SideBySide", "known_as", "upgrade"]
 

@@ -14,8 +14,8 @@ import psycopg
 import redis
 
 from tests.acceptance.places import Place
+from twiceproof.stores.base import migrations
 from twiceproof.stores.postgres.schema import migration_sql
-from twiceproof.stores.sql import migrations
 
 __all__ = ["FILES", "load", "save"]
 

@@ -100,9 +100,7 @@ def test_without_a_file_a_relative_path_is_taken_from_the_current_directory(tmp_
     assert (tmp_path / "here.db").exists()
 
 
-def test_a_command_that_is_suggested_leads_to_the_same_ledger_from_the_current_directory(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_suggested_command_leads_to_the_same_ledger_from_this_directory(tmp_path: Path, monkeypatch: Any) -> None:
     script = tmp_path / "project" / "shop.py"
     script.parent.mkdir()
     made = compile('app = App("sqlite:///shop.db")', str(script), "exec")

@@ -80,7 +80,7 @@ def test_a_take_cancelled_twice_gives_the_key_back_too(meddled: Any) -> None:
     asyncio.run(scene())
 
 
-def test_a_take_cancelled_again_and_again_gives_the_key_back_where_reads_take_time_too(clock: ManualClock) -> None:
+def test_a_take_cancelled_repeatedly_gives_the_key_back_where_reads_take_time(clock: ManualClock) -> None:
     """As a loop does that shuts down. Left held, the key would lapse, and wait for a person for nothing."""
     engine = FaultyEngine(MemoryEngine(clock))
     engine.reads_first = False  # as of a store elsewhere: each answer takes a trip

@@ -233,9 +233,7 @@ def test_a_block_with_another_payload_is_refused(app: App, ship: Blocks) -> None
         ship(app)  # who gives no payload asks for the key alone
 
 
-def test_a_dataclass_comes_back_as_plain_json_and_without_advice_that_cannot_be_followed(
-    app: App, ship: Blocks
-) -> None:
+def test_a_dataclass_comes_back_as_plain_json_without_advice_that_cannot_help(app: App, ship: Blocks) -> None:
     @dataclasses.dataclass
     class Label:
         id: int
@@ -292,9 +290,7 @@ def test_the_next_move_after_a_failed_block_can_be_done(ship: Blocks, app: App) 
     assert ship(app, lambda claim: setattr(claim, "result", 1)).result == 1
 
 
-def test_a_block_with_another_payload_is_told_of_its_payload_and_a_function_of_its_arguments(
-    ship: Blocks, app: App
-) -> None:
+def test_a_mismatch_tells_a_block_of_its_payload_and_a_function_of_its_arguments(ship: Blocks, app: App) -> None:
     ship(app, payload={"a": 1})
     with pytest.raises(PayloadMismatch, match=r"or leave what varies out of payload=\.$"):
         ship(app, payload={"a": 2})

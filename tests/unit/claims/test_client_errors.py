@@ -247,7 +247,7 @@ def by_aiohttp(url: str, wait: float) -> object:
     return asyncio.run(call())
 
 
-def test_aiohttp_that_could_not_connect_in_time_has_sent_nothing_and_one_that_waited_for_an_answer_has() -> None:
+def test_aiohttp_has_sent_nothing_if_connecting_timed_out_and_has_if_the_answer_did() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:  # takes no call, and one waits at its door
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         waited = error_of(lambda url: by_aiohttp(url, 5), url)
@@ -366,7 +366,7 @@ def test_the_status_that_an_azure_client_raises_is_known_where_it_does_not_retry
     assert classify(error) == "ambiguous"  # by default its pipeline retries
 
 
-def test_a_connection_that_an_azure_client_could_not_make_is_clean_where_it_does_not_retry(
+def test_a_connection_that_azure_could_not_make_is_clean_where_it_does_not_retry(
     refusing: str, serve: Callable[[bytes], str]
 ) -> None:
     refused, broken = error_of(by_azure, refusing), error_of(by_azure, serve(b""))

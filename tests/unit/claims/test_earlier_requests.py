@@ -189,7 +189,7 @@ def test_a_refused_connection_behind_a_redirect_leaves_a_doubt(
 
 
 @pytest.mark.parametrize("client", SILENT)
-def test_a_connection_error_that_does_not_tell_of_a_redirect_is_ambiguous_by_declaration(
+def test_a_connection_error_that_hides_a_redirect_is_ambiguous_by_declaration(
     client: Client, shop: Callable[..., Shop], refusing: str
 ) -> None:
     error = error_of(client, shop(see_other(refusing)).url)
@@ -283,15 +283,13 @@ def test_what_aiohttp_sends_once_more_is_ambiguous_by_declaration(method: str, l
 
 
 @pytest.mark.parametrize("client", [put_by_urllib3, retrying])
-def test_tries_that_were_all_refused_leave_a_doubt_unless_the_client_is_known_not_to_retry(
-    client: Client, refusing: str
-) -> None:
+def test_tries_all_refused_leave_a_doubt_unless_the_client_does_not_retry(client: Client, refusing: str) -> None:
     """How each of them ended is known to urllib3 alone."""
     assert classify(error_of(client, refusing)) == "ambiguous"
 
 
 @pytest.mark.parametrize(("first", "verdict"), [(502, "ambiguous"), (429, "clean")])
-def test_a_refusal_at_the_second_try_says_nothing_about_a_first_that_may_have_been_done(
+def test_a_refusal_at_the_second_try_says_nothing_about_the_first(
     first: int, verdict: str, shop: Callable[..., Shop]
 ) -> None:
     one = shop((first, {}), NO)
@@ -329,7 +327,7 @@ def test_aws_is_asked_again_by_its_client_and_a_refusal_then_leaves_a_doubt(
     assert (len(one.asked), classify(error)) == (retries + 1, verdict)
 
 
-def test_an_aws_client_that_could_not_connect_does_not_tell_whether_it_was_its_first_try(refusing: str) -> None:
+def test_an_aws_client_that_could_not_connect_hides_whether_it_was_its_first_try(refusing: str) -> None:
     error = error_of(lambda url: by_botocore(url, 0), refusing)
     assert classify(error) == "ambiguous"
     assert classify(error, retries_itself=False) == "clean"

@@ -176,9 +176,7 @@ def test_what_urllib_wraps_says_what_it_means(reason: Any, verdict: str) -> None
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_a_safe_connection_that_broke_leaves_a_doubt_and_one_that_was_never_made_none(
-    error: Exception, verdict: str
-) -> None:
+def test_a_safe_connection_that_broke_leaves_a_doubt_and_one_never_made_none(error: Exception, verdict: str) -> None:
     assert classify(error) == verdict
 
 

@@ -161,7 +161,7 @@ def test_a_task_started_inside_is_part_of_it_while_it_runs(app: App) -> None:
 
 
 @pytest.mark.parametrize("payload", [UNSET, {"n": 1}], ids=["none", "same"])
-def test_the_same_key_inside_itself_with_the_same_payload_or_none_is_part_of_the_work(app: App, payload: Any) -> None:
+def test_the_same_key_inside_itself_with_the_same_payload_is_part_of_the_work(app: App, payload: Any) -> None:
     """As it is one after the other: who says nothing of what is asked asks for nothing else."""
     with app.claim("ship", "order:1", payload={"n": 1}), app.claim("ship", "order:1", payload=payload) as nested:
         assert nested.held

@@ -131,9 +131,7 @@ def played(fork: Fork, call: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_child_that_leaves_through_the_guarded_call_says_nothing_about_its_parents_claim(
-    forking: Any, way: str
-) -> None:
+def test_a_child_that_leaves_through_the_call_says_nothing_of_its_parents_claim(forking: Any, way: str) -> None:
     app, _, _ = forking
     fork = Fork()
 

@@ -16,6 +16,8 @@ from twiceproof.operations import block
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.sqlite.engine import SqliteEngine
 
+PATIENT = 20.0  # seconds
+
 DAY = 86_400.0
 
 
@@ -232,10 +234,10 @@ def test_the_housekeeper_sweeps_when_its_time_has_come_and_not_before(memory: Ap
     pay(1)
     clock.advance(299)
     keeper.sweep_if_due()
-    assert keeper._thread is None
+    assert not keeper._thread.started
     clock.advance(3_600)
     keeper.sweep_if_due()
-    keeper._thread.join()
+    keeper._thread.stop(PATIENT)
     assert memory.store.read(address_of("default", "pay", "order:1")).block().record is None
 
 
@@ -246,7 +248,7 @@ def test_the_housekeeper_goes_on_while_there_is_much_to_do(memory: App, clock: A
     clock.advance(3_600)
     keeper = Sweeper(memory.store, clock=clock, every=0.0)
     keeper.sweep_if_due()
-    keeper._thread.join()
+    keeper._thread.stop(PATIENT)
     assert memory.store.scan("claim").block().records == []
 
 
@@ -254,14 +256,14 @@ def test_a_housekeeper_that_was_stopped_begins_nothing(memory: App, clock: Any) 
     keeper = Sweeper(memory.store, clock=clock, every=0.0)
     keeper.stop()
     keeper.sweep_if_due()
-    assert keeper._thread is None
+    assert not keeper._thread.started
 
 
 def test_a_store_that_fails_does_not_end_housekeeping(memory: App, clock: Any) -> None:
     keeper = Sweeper(memory.store, clock=clock, every=0.0)
     memory.close()  # everything the sweep asks for is refused now
     keeper.sweep_if_due()
-    keeper._thread.join()
+    keeper._thread.stop(PATIENT)
 
 
 def test_a_trimmed_claim_still_knows_when_it_was_finished(memory: App, clock: Any) -> None:
@@ -341,7 +343,7 @@ def test_many_runs_are_forgotten_with_their_steps_by_a_handful_of_questions(coun
 
 
 @pytest.mark.parametrize("moment", ["beside", "commit"])
-def test_a_run_that_is_taken_again_at_the_moment_of_the_sweep_stays_with_all_that_is_its_own(
+def test_a_run_taken_again_at_the_moment_of_the_sweep_stays_with_all_its_records(
     counted_app: Any, clock: Any, tmp_path: Any, moment: str
 ) -> None:
     app, engine = counted_app

@@ -8,8 +8,8 @@ import pytest
 
 from twiceproof import App, Misuse, StoreUnavailable
 from twiceproof.claims.claim import RUN_POINTER, address_of, index_address, run_id, short_id
+from twiceproof.claims.queries import SEARCH_AGAIN, SEARCHED, index_run, resolve_run
 from twiceproof.claims.retention import sweep
-from twiceproof.claims.run_index import SEARCH_AGAIN, SEARCHED, index_run, resolve_run
 from twiceproof.claims.states import run_pointer
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock

@@ -73,9 +73,7 @@ def test_plain_rows_are_shown_as_refused_where_only_sealed_ones_are_believed(led
     assert [(row["status"], row["rows"]) for row in run_json("encryption", "status")["keys"]] == [("current", 1)]
 
 
-def test_a_token_is_sealed_like_everything_else_and_good_where_only_sealed_rows_are_believed(
-    ledger, run, run_json, key, monkeypatch
-):
+def test_a_token_is_sealed_and_valid_where_only_sealed_rows_are_believed(ledger, run, run_json, key, monkeypatch):
     made = key()
     monkeypatch.setenv("TWICEPROOF_KEYS", f"{made} sealed-only")
     token = run_json("tokens", "create", "ops", "--scope", "read")

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from twiceproof import errors
 from twiceproof.cli import claims as claims_list
-from twiceproof.cli.failures import exit_code
 from twiceproof.cli.main import cli
+from twiceproof.cli.output import exit_code
 from twiceproof.stores import open as ledger_module
 
 READS = [("claims", "list"), ("claims", "show", "ship", "k"), ("claims", "sweep")]

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import twiceproof
-from twiceproof.cli import failures
+from twiceproof.cli import output
 from twiceproof.cli.main import COMMANDS, cli
 
 HEAVY = ("msgspec", "sqlite3", "asyncio", "twiceproof.app.app", "twiceproof.claims.manager", "rich")
@@ -227,4 +227,4 @@ def test_every_option_is_in_its_commands_section_or_among_those_for_all(name):
 
 def test_every_exit_code_is_told():
     for code in ("OK", "NEGATIVE", "REFUSED", "UNAVAILABLE", "INTERRUPTED", "UNREAD"):
-        assert f"| {getattr(failures, code)} |" in PAGE
+        assert f"| {getattr(output, code)} |" in PAGE

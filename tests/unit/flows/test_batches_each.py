@@ -257,7 +257,7 @@ def test_killed_at_every_commit_everything_is_done_in_the_end(repeat: Any, lande
 
 
 @pytest.mark.parametrize("landed", [False, True])
-def test_killed_at_every_commit_an_item_that_may_not_be_repeated_is_done_at_most_once(landed: bool) -> None:
+def test_killed_at_every_commit_an_unrepeatable_item_is_done_at_most_once(landed: bool) -> None:
     for at in range(1, 30):
         stage = Stage()
         try:

@@ -393,7 +393,7 @@ def keyed_pair(stage: Stage, app: App, dies_in: str = "") -> Any:
     return sync
 
 
-def test_the_window_of_a_keyed_step_runs_from_its_own_start_not_from_its_neighbours_end(stage: Stage) -> None:
+def test_the_window_of_a_keyed_step_runs_from_its_start_not_its_neighbours_end(stage: Stage) -> None:
     """Begun 30 hours ago: what the ledger heard of others since then does not make the provider remember."""
 
     def declare(app: App) -> Any:

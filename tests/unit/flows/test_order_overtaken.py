@@ -284,9 +284,7 @@ def failing(stage: Stage, app: App, repeat: Any, undoing: Callable[[], object]) 
 
 
 @pytest.mark.parametrize("repeat", ["safe", "keyed"])
-def test_what_failed_and_died_in_its_first_undo_is_undone_although_a_newer_version_came(
-    stage: Stage, repeat: Any
-) -> None:
+def test_what_died_in_its_first_undo_is_undone_although_a_newer_version_came(stage: Stage, repeat: Any) -> None:
     dying, app = stage.process(), stage.process()
 
     def die() -> None:
@@ -302,7 +300,7 @@ def test_what_failed_and_died_in_its_first_undo_is_undone_although_a_newer_versi
     assert stage.effects == {"charge 1": 1, "charge 2": 1, "refund 1": 1}
 
 
-def test_what_failed_and_was_given_back_before_its_first_undo_is_undone_although_a_newer_version_came(
+def test_what_was_given_back_before_its_first_undo_is_undone_despite_a_newer_version(
     stage: Stage,
 ) -> None:
     leaving, app = stage.process(), stage.process()

@@ -204,9 +204,7 @@ def test_killed_at_any_commit_it_is_never_started_twice(stage: Stage, machine: M
             sync(1)
 
 
-def test_a_callback_that_comes_while_a_person_is_asked_is_kept_and_nothing_is_started_again(
-    stage: Stage, machine: Machine
-) -> None:
+def test_a_callback_that_comes_while_a_person_is_asked_is_kept(stage: Stage, machine: Machine) -> None:
     app = process(stage)
     machine.error = TimeoutError("no answer")
     sync = sending(app, machine)

@@ -162,7 +162,7 @@ def mixed(app: App, *, thread: bool) -> Any:
     return sync
 
 
-def test_a_plain_step_beside_awaited_ones_is_refused_where_it_would_hold_up_their_loop(stage: Stage) -> None:
+def test_a_plain_step_beside_awaited_ones_is_refused_where_it_would_block_them(stage: Stage) -> None:
     with pytest.raises(Misuse, match=r"asyncio\.to_thread"):
         asyncio.run(mixed(stage.process(), thread=False)(1))
 
@@ -171,7 +171,7 @@ def test_on_a_thread_of_its_own_it_is_welcome(stage: Stage) -> None:
     assert asyncio.run(mixed(stage.process(), thread=True)(1)) == 20
 
 
-def test_a_run_does_not_go_round_and_round_for_another_that_nobody_here_can_carry_out(stage: Stage) -> None:
+def test_a_run_does_not_loop_for_another_that_nobody_here_can_carry_out(stage: Stage) -> None:
     newer, app = stage.process(), stage.process()
 
     @newer.flow(key="parcel:{order}", version="2")

@@ -344,7 +344,7 @@ def test_a_plan_of_a_fork_writes_nothing(office: Office) -> None:
         office.app.history("office/order:3")
 
 
-def test_what_was_abandoned_over_an_unknown_outcome_comes_back_to_review_when_it_is_tried_again(stage: Stage) -> None:
+def test_what_was_abandoned_in_doubt_comes_back_to_review_when_it_is_tried_again(stage: Stage) -> None:
     app = stage.process()
 
     @app.step
@@ -365,7 +365,7 @@ def test_what_was_abandoned_over_an_unknown_outcome_comes_back_to_review_when_it
     assert stage.effects == {"charge": 1}
 
 
-def test_what_came_too_late_or_was_rejected_is_asked_for_anew_or_caught_before_it_is_tried_again(stage: Stage) -> None:
+def test_what_came_too_late_or_was_rejected_is_asked_for_anew_or_caught_first(stage: Stage) -> None:
     """Both are answers that stay: a retry of the same code fails the same way."""
     app = stage.process()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from twiceproof import App, Misuse
-from twiceproof.flows.workers.tenants import note_tenant
+from twiceproof.flows.runtime import note_tenant
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 

@@ -260,7 +260,7 @@ def test_overlapping_runs_are_allowed_if_declared(noon: Stage) -> None:
     assert len(noon.effects) == 3
 
 
-def test_a_tick_that_is_queued_begins_when_the_run_before_has_ended_however_long_that_waits(noon: Stage) -> None:
+def test_a_queued_tick_begins_when_the_run_before_has_ended_however_long_it_waits(noon: Stage) -> None:
     app = noon.process()
     seen: list[str] = []
 
@@ -465,7 +465,7 @@ def test_a_source_that_is_down_loses_nothing(noon: Stage) -> None:
 
 
 @pytest.mark.parametrize(("every", "followed_after"), [("1s", 5), ("1m", 180), ("6h", 300)])
-def test_a_poller_that_dies_before_its_cursor_moves_is_followed_after_a_few_intervals(
+def test_a_poller_that_dies_before_its_cursor_moves_is_soon_followed_by_another(
     noon: Stage, every: str, followed_after: float
 ) -> None:
     source = Source(noon)
@@ -490,7 +490,7 @@ def test_a_poller_that_dies_before_its_cursor_moves_is_followed_after_a_few_inte
     assert noon.effects == {"order 1": 1, "order 2": 1}
 
 
-def test_a_poll_that_takes_longer_than_its_lease_is_left_alone_while_its_worker_lives(noon: Stage) -> None:
+def test_a_poll_longer_than_its_lease_is_left_alone_while_its_worker_lives(noon: Stage) -> None:
     slow, other = noon.process(), noon.process()
     asked = []
 
@@ -548,7 +548,7 @@ def test_a_renewal_that_comes_after_the_end_of_a_poll_does_not_put_it_off(noon: 
     assert len(source.asked) == 2
 
 
-def test_a_schedule_that_cannot_be_carried_out_is_tried_again_after_a_few_of_its_intervals(
+def test_a_schedule_that_cannot_be_carried_out_is_tried_again_a_few_intervals_later(
     noon: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, asked = noon.process(), []

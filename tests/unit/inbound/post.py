@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from twiceproof.inbound.envelope import Envelope
-from twiceproof.inbound.source import Event, Poison, Reading, Source
+from twiceproof.inbound.source import Envelope, Event, Poison, Reading, Source
 
 SECRET = "a secret"
 

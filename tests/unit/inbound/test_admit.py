@@ -71,7 +71,7 @@ def test_a_field_that_varies_between_deliveries_does_not_make_another_event(stag
     assert said(app.receive(*posted({"id": "17", "sent_at": 2})))["state"] == "duplicate"
 
 
-def test_other_contents_under_the_same_id_are_kept_aside_and_never_answered_as_the_first(stage: Stage) -> None:
+def test_other_contents_under_the_same_id_are_kept_and_not_answered_as_the_first(stage: Stage) -> None:
     app = shop(stage)
     first = said(app.receive(*posted({"id": "17", "total": 1})))
     other = said(app.receive(*posted({"id": "17", "total": 2})))
@@ -196,7 +196,7 @@ def test_a_redelivery_does_not_revive_a_run_that_somebody_cancelled(stage: Stage
     assert (app.attach(first["run"]).state, stage.effects["17"]) == ("failed", 0)
 
 
-def test_in_a_storm_of_duplicates_a_run_that_is_done_is_looked_at_once_in_a_few_seconds(stage: Stage) -> None:
+def test_in_a_storm_of_duplicates_a_done_run_is_read_once_in_a_few_seconds(stage: Stage) -> None:
     app = shop(stage)
     app.receive(*posted({"id": "17"}))
     work(app)
@@ -214,7 +214,7 @@ def test_a_run_under_way_is_looked_at_each_time_for_it_may_have_failed_since(sta
     assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "new"
 
 
-def test_duplicates_are_counted_under_their_webhook_also_those_that_the_flows_own_key_blocks(stage: Stage) -> None:
+def test_duplicates_that_the_flows_own_key_blocks_are_counted_under_their_webhook(stage: Stage) -> None:
     app = shop(stage)
 
     @app.webhook(Post(), secret=SECRET, start=_flow(app), name="post")

@@ -126,9 +126,7 @@ def everything_kept(app: App) -> str:
 
 
 @pytest.mark.parametrize("size", [10, 300_000])
-def test_a_delivery_with_declared_secrets_is_kept_without_them_and_taken_in_by_a_replay(
-    stage: Stage, size: int
-) -> None:
+def test_a_delivery_with_declared_secrets_is_kept_without_them_and_replayed(stage: Stage, size: int) -> None:
     shop = Shop(stage.process(), redact=("card",))
     assert shop.deliver(paid(size)) == (200, "poison")
     (letter,) = shop.letters()

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof import Misuse
-from twiceproof.inbound.envelope import envelope
 from twiceproof.inbound.redaction import (
     REDACTED,
     kept_headers,
@@ -21,6 +20,7 @@ from twiceproof.inbound.redaction import (
     redact_body,
     redact_envelope,
 )
+from twiceproof.inbound.source import envelope
 
 CARD = {"card": {"number": "4242", "brand": "visa"}, "customer": {"email": "a@b.io"}, "total": 5}
 

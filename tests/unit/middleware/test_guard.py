@@ -244,7 +244,7 @@ def test_a_closed_store_lets_nothing_run(client, shop, app):
     assert shop.count == 0
 
 
-def test_an_answer_that_could_not_be_recorded_is_true_all_the_same_and_is_not_repeated(client, shop, engine, clock):
+def test_an_answer_that_could_not_be_recorded_is_given_and_is_not_repeated(client, shop, engine, clock):
     _, response = client.ask(key="warm"), None
 
     def answer(asked):

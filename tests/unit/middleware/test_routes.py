@@ -102,6 +102,6 @@ def test_an_address_with_slashes_too_many_is_guarded_and_has_keys_of_its_own():
     assert RouteRule(Route("/orders/{order}")).scope_path("/orders/7/") == "/orders/7/"
 
 
-def test_a_route_that_fits_as_it_is_written_counts_before_one_that_fits_apart_from_slashes():
+def test_a_route_that_fits_exactly_counts_before_one_that_fits_apart_from_slashes():
     rules = Rules([Route("/pay", name="first"), Route("/pay/", name="second")])
     assert [rules.find("POST", path).route.name for path in ("/pay", "/pay/", "//pay")] == ["first", "second", "first"]

@@ -105,7 +105,7 @@ def test_an_answer_shorter_than_it_promised_is_not_taken_for_one(client, shop):
     assert client.ask().problem()["state"] == "review"
 
 
-def test_work_after_the_answer_does_not_hold_it_up_and_its_errors_are_not_the_answers(client, shop, app):
+def test_work_after_the_answer_does_not_delay_it_nor_fail_it(client, shop, app):
     seen = []
 
     def later():

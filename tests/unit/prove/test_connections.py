@@ -27,10 +27,10 @@ from msgspec import structs
 
 from twiceproof import App
 from twiceproof.errors import Misuse
-from twiceproof.prove.guard.guard import NetworkGuard
-from twiceproof.prove.guard.places import AllowedDestinations
+from twiceproof.prove.network_guard import NetworkGuard
 from twiceproof.prove.prover import Prover, in_child
 from twiceproof.prove.report import ProofReport
+from twiceproof.prove.socket_guard import AllowedDestinations
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.http import HttpWorld
 from twiceproof.prove.worlds.world import CallableWorld, World, Worlds
@@ -279,7 +279,7 @@ def test_a_client_that_brings_its_own_sockets_is_refused_too(
 def test_libpq_is_refused_without_the_kernels_help_as_well(
     outside: Listener, how: Callable[[Listener], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twiceproof.prove.guard.kernel.is_known", lambda: False)
+    monkeypatch.setattr("twiceproof.prove.network_guard.is_known", lambda: False)
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
         played(lambda: how(outside))
     assert outside.count == 0
@@ -289,7 +289,7 @@ def test_libpq_is_refused_without_the_kernels_help_as_well(
 def test_where_the_prover_may_not_read_the_plays_memory_python_judges(
     outside: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twiceproof.prove.guard.kernel._read", lambda thread, at, size: b"")
+    monkeypatch.setattr("twiceproof.prove.network_guard._read", lambda thread, at, size: b"")
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
         played(_client("httpx", outside))
     assert outside.count == 0
@@ -301,7 +301,7 @@ def test_where_the_prover_may_not_read_the_plays_memory_python_judges(
 def test_pythons_own_clients_are_refused_without_the_kernels_help(
     outside: Listener, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twiceproof.prove.guard.kernel.is_known", lambda: False)
+    monkeypatch.setattr("twiceproof.prove.network_guard.is_known", lambda: False)
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
         played(_client(name, outside))
     assert outside.count == 0

@@ -188,7 +188,7 @@ class Ticking(ManualClock):
         return self.ticks
 
 
-def test_a_budget_ends_the_proof_before_scenarios_are_found_out_that_it_has_no_time_for() -> None:
+def test_a_budget_ends_the_proof_before_scenarios_that_it_has_no_time_for() -> None:
     played: list[str] = []
     proved = target_of(mailed, {"id": 1})
     report = Prover(
@@ -237,7 +237,7 @@ def test_what_the_body_itself_does_is_in_the_picture() -> None:
     assert told == [(1, {"mail 7": 1}), (2, {"mail 7": 1})]
 
 
-def test_calls_of_a_step_are_counted_where_it_acts_and_not_where_a_replay_asks_for_it() -> None:
+def test_calls_of_a_step_are_counted_where_it_acts_and_not_in_a_replay() -> None:
     function = mail.step.function
     calls = CountedCalls([f"{__name__}:mail"])
     try:

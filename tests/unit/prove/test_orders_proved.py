@@ -8,7 +8,7 @@ import pytest
 
 from twiceproof import App, by
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.scenarios.plan import out_of_order
+from twiceproof.prove.scenarios.scenario import out_of_order
 
 app = App("memory://")
 status: dict[str, int] = {}

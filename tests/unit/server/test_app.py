@@ -245,7 +245,7 @@ def test_a_server_that_is_about_to_leave_is_not_ready(server):
     assert server.call("GET", "/readyz").kind == "draining"
 
 
-def test_a_server_that_is_about_to_leave_still_answers_and_ends_each_connection_with_it(server):
+def test_a_server_about_to_leave_still_answers_and_ends_each_connection_with_it(server):
     assert "connection" not in server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).headers
     server.application.server_status.draining = True
     answer = server.call("POST", "/hooks/shop", b'{"id":"18"}', SIGNED)

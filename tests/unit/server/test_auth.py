@@ -77,7 +77,7 @@ OUTSIDE = [("POST", "/v1/callbacks/x"), ("GET", "/v1/approvals/link/x"), ("POST"
 
 @pytest.mark.parametrize(("method", "path"), OUTSIDE)
 @pytest.mark.parametrize("shown", ["Basic dGVzdDp0ZXN0", "Bearer eyJhbGciOi.of.theirs", "Bearer", ""])
-def test_where_the_address_is_the_proof_the_header_of_a_proxy_or_a_sender_means_nothing(server, method, path, shown):
+def test_where_the_address_is_the_proof_a_header_means_nothing(server, method, path, shown):
     """A gateway's own, or a browser's password for the whole site: refused for it, a callback would be lost."""
     plain = server.call(method, path, b"{}", [JSON])
     assert server.call(method, path, b"{}", [JSON, ("authorization", shown)]).json == plain.json
@@ -175,7 +175,7 @@ def test_admin_is_every_scope(server):
     assert [scope for scope in GRANTS if reader.may(scope)] == [Scope.READ]
 
 
-def test_who_would_serve_to_everybody_is_told_how_to_make_a_token_in_that_very_ledger(tmp_path):
+def test_who_would_serve_to_everybody_is_told_how_to_make_a_token_in_that_ledger(tmp_path):
     with App(f"sqlite:///{tmp_path}/shop.db") as app, pytest.raises(Misuse) as refused:
         trust_of(app, Options(host="0.0.0.0"))
     assert f"twiceproof --store sqlite:///{tmp_path}/shop.db tokens create" in str(refused.value)
@@ -420,7 +420,7 @@ def test_the_scope_that_a_refusal_names_can_be_given_and_lets_in(app, method, pa
     assert server.call(method, path, token=server.token(Scope(named))).status != 403
 
 
-def test_a_refusal_says_where_a_token_is_not_needed_at_all_or_must_be_of_the_apps_own_tenant(app):
+def test_a_refusal_says_where_no_token_is_needed_or_one_of_the_apps_own_tenant(app):
     server = LocalServer(app)
     other = server.token(Scope.READ, tenant="acme")
     assert "the app's own tenant" in server.call("GET", "/metrics", token=other).json["next"]

@@ -44,7 +44,7 @@ def test_runs_and_claims_are_counted_apart_by_state(app):
     fill(app)
     counts = block(count_states(app.store))
     assert counts.runs == {"review": 1, "held": 0, "queued": 2, "waiting": 0, "failed": 0}
-    assert sum(counts.claims.values()) == 3 and counts.letters == 0
+    assert sum(counts.claims.values()) == 3 and counts.dead_letters == 0
 
 
 def test_a_count_reads_a_bounded_number_of_rows_however_many_there_are(app, monkeypatch):

@@ -282,7 +282,7 @@ def test_who_has_connected_and_says_nothing_does_not_keep_the_server():
     assert played(scene) == b""
 
 
-def test_a_request_under_way_is_answered_and_its_connection_ended_when_the_server_leaves():
+def test_a_request_under_way_is_answered_when_the_server_leaves_then_disconnected():
     async def scene(made):
         await made.send(FIRST)
         made.protocol.shutdown()

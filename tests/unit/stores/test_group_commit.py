@@ -635,7 +635,7 @@ class InterruptingGate:
         return False
 
 
-def test_where_no_thread_is_to_be_had_callers_on_an_event_loop_are_answered_all_the_same(monkeypatch):
+def test_without_a_thread_callers_on_an_event_loop_are_answered_all_the_same(monkeypatch):
     work = Work()
     committer = committer_of(work)
 

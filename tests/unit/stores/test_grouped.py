@@ -162,7 +162,7 @@ def test_when_reading_back_fails_the_outcome_is_unsure(store, engine, clock):
     assert caught.value.unsure is True
 
 
-def test_when_reading_back_fails_after_a_group_was_taken_apart_only_that_batch_is_unsure(store, engine):
+def test_when_reading_back_fails_after_a_split_group_only_that_batch_is_unsure(store, engine):
     """Its neighbours' writes have landed, and must not be told that nothing was written."""
     store.write(Insert(at("taken"), "")).block()
     engine.fetch = lambda addresses: (_ for _ in ()).throw(Disconnected(OSError("cut"), sent=True))

@@ -14,10 +14,10 @@ PATIENT = 20.0
 def waiting(notifier, space):
     """A thread that waits for the space, and is known to wait."""
     thread = threading.Thread(target=lambda: notifier.pause(space, PATIENT).block(), daemon=True)
-    before = len(notifier._waiters.get(space, ()))
+    before = len(notifier.waiters.get(space, ()))
     thread.start()
     for _ in range(10_000_000):
-        if len(notifier._waiters.get(space, ())) > before:
+        if len(notifier.waiters.get(space, ())) > before:
             return thread
     raise AssertionError("It never came to wait.")
 
@@ -40,7 +40,7 @@ def test_a_notification_wakes_an_awaiting_waiter():
         await asyncio.wait_for(task, PATIENT / 2)
 
     asyncio.run(wait())
-    assert not notifier
+    assert not notifier.waiters
 
 
 def test_a_notification_wakes_all_who_wait_for_this_space_and_no_other():
@@ -66,7 +66,7 @@ def test_no_waiter_is_left_in_the_notifier_after_a_pause():
     notifier = ChangeNotifier()
     notifier.pause("shop", 0.001).block()
     asyncio.run(notifier.pause("shop", 0.001).wait())
-    assert not notifier
+    assert not notifier.waiters
 
 
 def test_a_cancelled_waiter_leaves_the_notifier():
@@ -79,7 +79,7 @@ def test_a_cancelled_waiter_leaves_the_notifier():
         await asyncio.wait([task])
 
     asyncio.run(cancel())
-    assert not notifier
+    assert not notifier.waiters
 
 
 def test_a_notification_that_comes_after_the_loop_was_closed_does_no_harm():
@@ -88,7 +88,7 @@ def test_a_notification_that_comes_after_the_loop_was_closed_does_no_harm():
     async def wait():
         task = asyncio.ensure_future(notifier.pause("shop", PATIENT).wait())
         await asyncio.sleep(0)
-        wakers = list(notifier._waiters["shop"])
+        wakers = list(notifier.waiters["shop"])
         task.cancel()
         await asyncio.wait([task])
         return wakers
@@ -100,7 +100,7 @@ def test_a_notification_that_comes_after_the_loop_was_closed_does_no_harm():
 def test_a_notification_without_waiters_does_nothing():
     notifier = ChangeNotifier()
     notifier.notify(["shop"])
-    assert not notifier
+    assert not notifier.waiters
 
 
 def test_a_matching_notification_wakes_the_spaces_that_match():
@@ -134,13 +134,13 @@ def test_a_cancellation_right_after_the_notification_is_not_lost(turns):
         return task.cancelled()
 
     assert asyncio.run(scene())
-    assert not notifier
+    assert not notifier.waiters
 
 
 def test_a_pause_without_a_notification_ends_by_itself():
     notifier = ChangeNotifier()
     asyncio.run(notifier.pause("shop", 0.001).wait())
-    assert not notifier
+    assert not notifier.waiters
 
 
 # -- subscriptions -------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_subscription_that_moved_is_woken_for_its_new_names_only():
 def test_a_closed_subscription_leaves_the_notifier():
     notifier = ChangeNotifier()
     Subscription(notifier, ["a", "b"], Listening()).close()
-    assert not notifier
+    assert not notifier.waiters
 
 
 def test_a_subscription_can_be_woken_by_any_caller():

@@ -114,7 +114,7 @@ def is_main():
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_those_whom_the_interrupted_commits_for_hear_the_truth_about_their_own_writes(handler, landed):
+def test_callers_led_by_an_interrupted_one_hear_the_truth_about_their_writes(handler, landed):
     """What has landed is recognised by its nonce: it is no conflict with itself."""
     store = GroupedStore(MemoryEngine())
     commit, under_way, go = store.engine.commit, threading.Event(), threading.Event()

@@ -7,12 +7,12 @@ import pytest
 
 from twiceproof import App
 from twiceproof.claims.claim import Done
+from twiceproof.operations import Offload
 from twiceproof.records import Address, Insert
 from twiceproof.stores import waiting
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.open import open_store
-from twiceproof.stores.waiting import Offload
 from twiceproof.threads import SerialThread
 
 PATIENT = 20.0

@@ -1,13 +1,14 @@
-"""Guarded functions and flows called inside a flow: each becomes a step of that flow and keeps its own guard."""
+"""Guarded functions, methods and flows as their callers see them: in a flow, each is a step and keeps its guard."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from ...claims.once import GuardedMethod, Once
+from ...claims.once import Once
 from ...effects.repeat import SAFE, Retry
 from ...operations import Operation, await_, block
 from ..step import Step
@@ -17,7 +18,7 @@ from .decisions import StepPlan
 if TYPE_CHECKING:
     from ..runtime import Runtime
 
-__all__ = ["ASK_AGAIN", "guard_function", "guarded_wrapper"]
+__all__ = ["ASK_AGAIN", "GuardedMethod", "guard_function", "guarded_wrapper"]
 
 # The inner claim or run guards its own work, so calling it again repeats nothing: the outer run may call it repeatedly.
 ASK_AGAIN = StepPlan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
@@ -95,3 +96,34 @@ def guarded_wrapper(
         return block(call(args, kwargs) if session is None else session.step(inner, args, kwargs))
 
     return blocking
+
+
+class GuardedMethod:
+    """A guarded method in its class. Through an object it is a bound method, with `.key` and the like bound too."""
+
+    def __init__(self, function: FunctionType, extras: tuple[str, ...]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._extras = extras
+        if inspect.iscoroutinefunction(function) and hasattr(inspect, "markcoroutinefunction"):
+            inspect.markcoroutinefunction(self)  # for decorators above this one (Python 3.12)
+
+    def __get__(self, receiver: Any, owner: type | None = None) -> Any:
+        if receiver is None:
+            return self._function
+        bound = _copied(self._function)
+        for name in self._extras:
+            setattr(bound, name, functools.partial(getattr(self._function, name), receiver))
+        return MethodType(bound, receiver)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+def _copied(function: FunctionType) -> FunctionType:
+    """Return a copy of a function: attributes of a method are those of its function, and each object needs its own."""
+    copy = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(copy, function, updated=("__dict__",))  # type: ignore[return-value]

@@ -16,7 +16,6 @@ from ...claims.states import ClaimRequest, Move
 from ...errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
 from ...operations import Operation, Raised, Returned, UserCall, await_
 from ...records import Found, Record, Remove
-from ..inputs import own_input
 from .compensation import Compensation, Undone
 from .context import Unwind, attempt_var, is_interrupt, session_var
 from .exits import (
@@ -133,7 +132,7 @@ class RunExecution:
         try:
             arguments = yield from self._flow.inputs.unpack(store, at, work)
             if work.spill is not None:
-                yield from own_input(store, at, work)
+                yield from self._flow.inputs.keep_with_run(store, at, work)
         except (Misuse, msgspec.MsgspecError) as error:
             ended = yield from self._refuse_input(error)
         else:

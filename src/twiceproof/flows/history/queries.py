@@ -25,10 +25,10 @@ from ...claims.claim import (
     shown_run,
 )
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
-from ...claims.queries import Listed, list_records, read_evidence
+from ...claims.queries import Listed, index_run, list_records, read_evidence
 from ...claims.results import unpack
-from ...claims.run_index import index_run
 from ...claims.states import is_expired
+from ...effects.incidents import DEAD_LETTER_KIND
 from ...errors import Misuse
 from ...operations import Operation
 from ...records import Address, Found, Record, kinds_beside_runs
@@ -210,7 +210,6 @@ def _piece_shape(record: Record) -> PieceShape:
 
 COUNTED = (*OPEN_STATES, FAILED)  # finished runs need no attention
 MOST_COUNTED = 1_000  # per state: counts are read every few seconds
-LETTER = "letter"
 
 
 class FlowCount(Struct, frozen=True):
@@ -271,7 +270,7 @@ class StateCounts(Struct, frozen=True):
 
     runs: dict[str, int]
     claims: dict[str, int]
-    letters: int
+    dead_letters: int
 
 
 def count_states(store: Store) -> Operation[StateCounts]:
@@ -280,7 +279,7 @@ def count_states(store: Store) -> Operation[StateCounts]:
         runs[state] = yield from _count(store, RUN, state)
         if state not in (QUEUED, WAITING):  # only runs have these states
             claims[state] = yield from _count(store, CLAIM, state)
-    return StateCounts(runs, claims, (yield from _count(store, LETTER, None)))
+    return StateCounts(runs, claims, (yield from _count(store, DEAD_LETTER_KIND, None)))
 
 
 def _count(store: Store, kind: str, state: str | None) -> Operation[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -23,8 +22,9 @@ from ...errors import StoreError
 from ...operations import Operation, block
 from ...records import Address, Insert, Record, Remove, Replace, Written
 from ...stores.base import Store
+from ...threads import BackgroundThread, ThreadRun
 from ...version import __version__
-from .tenants import WORKER_KIND
+from ..runtime import WORKER_KIND
 
 __all__ = ["LEASE", "Presence", "WorkerNote", "WorkerShape", "list_workers", "stranded"]
 
@@ -36,6 +36,7 @@ BEAT = 20.0  # seconds between two heartbeats
 LEASE = 3 * BEAT  # a worker without a heartbeat for so long is gone
 REMEMBERED = 86_400.0  # seconds for which a worker that is gone is listed
 LOOK_EVERY = 15  # heartbeats between two searches for stranded runs
+LEAVE = "leave"  # the message to a worker's thread to remove its record
 GRACE = 1.0  # seconds that a worker waits for its record to be removed
 PAGE = 1_000
 
@@ -78,8 +79,7 @@ class Presence:
         self._version: str | None = None
         self._beats = 0
         self._warned: dict[str, int] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="twiceproof-presence", daemon=True)
+        self._thread = BackgroundThread(self, Presence._turn, "twiceproof-presence", grace=GRACE, finish=True)
 
     def start(self) -> None:
         with suppress(RuntimeError):  # no thread can be started: the worker works, and is not listed
@@ -87,24 +87,18 @@ class Presence:
 
     def leave(self) -> None:
         """Remove the record, in bounded time: if that fails, the worker is listed as gone later."""
-        self._over.set()
         if self._thread.is_alive():
-            self._thread.join(GRACE)
+            self._thread.send(LEAVE)
+            self._thread.stop()
 
-    def _run(self) -> None:
-        while True:
-            try:
-                block(self.beat())
-            except Exception as error:  # noqa: BLE001 - the worker is only not listed meanwhile
-                if isinstance(error, StoreError) and error.data.get("closed"):
-                    return
-                log.debug("the heartbeat of this worker failed: %s", error)
-            if self._over.wait(BEAT):
-                break
+    def _turn(self, run: ThreadRun) -> float | None:
         try:
-            block(self._remove())
-        except StoreError as error:
-            log.debug("the record of this worker could not be removed: %s", error)
+            block(self._remove() if run.message is LEAVE else self.beat())
+        except Exception as error:  # noqa: BLE001 - the worker is only not listed, or listed as gone later
+            if isinstance(error, StoreError) and error.data.get("closed"):
+                return None
+            log.debug("the record of this worker could not be written: %s", error)
+        return BEAT
 
     def beat(self) -> Operation[None]:
         """Renew the record; from time to time also look for stranded runs."""

@@ -12,9 +12,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from ..envelope import Envelope
 from ..reply import Reply
-from ..source import Event, Handshake, Poison, Reading
+from ..source import Envelope, Event, Handshake, Poison, Reading
 from .parsing import json_of, made_up_id, media_type, named, parse_json, readable, text_at
 from .signed import SharedSecret
 

@@ -8,8 +8,7 @@ from uuid import UUID
 import msgspec
 
 from ...keys.canonical import digest
-from ..envelope import Envelope
-from ..source import Event, Poison, Reading
+from ..source import Envelope, Event, Poison, Reading
 from .parsing import made_up_id, named, object_of, text_at
 from .signed import SharedSecret
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..envelope import Envelope
 from ..reply import Reply, json_reply
-from ..source import Event, Handshake, Poison, Reading
+from ..source import Envelope, Event, Handshake, Poison, Reading
 from .cloudevents import MOST_EVENTS, CloudEvents
 from .parsing import json_of, made_up_id, media_type, named, readable, text_at
 

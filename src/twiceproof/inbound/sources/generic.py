@@ -10,8 +10,7 @@ import msgspec
 
 from ...errors import Misuse
 from ...keys.canonical import digest
-from ..envelope import Envelope
-from ..source import WINDOW, Event, Poison, Reading
+from ..source import WINDOW, Envelope, Event, Poison, Reading
 from .parsing import made_up_id, named, object_of, value_at, with_field
 from .signed import UNSIGNED, Encoding, Signed, Signer, mac, moment, raw
 

@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import structs
 
-from ..envelope import Envelope
-from ..source import Event, Poison, Reading
+from ..source import Envelope, Event, Poison, Reading
 from .parsing import made_up_id, media_type, named, object_of
 from .signed import UNSIGNED, Signed, Signer
 

@@ -12,9 +12,8 @@ from ...errors import Misuse
 from ...keys import composite, validate_key
 from ...keys.canonical import digest
 from ...keys.key import is_blank
-from ..envelope import Envelope
 from ..reply import duplicate_name
-from ..source import Event, Poison, Reading
+from ..source import Envelope, Event, Poison, Reading
 
 __all__ = [
     "DEEPEST",

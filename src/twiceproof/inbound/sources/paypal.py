@@ -16,8 +16,7 @@ from zlib import crc32
 import msgspec
 
 from ...errors import Misuse
-from ..envelope import Envelope
-from ..source import Event, Poison, Reading, Source
+from ..source import Envelope, Event, Poison, Reading, Source
 from .parsing import made_up_id, named, object_of, text_at
 from .signed import NO_SECRET, UNSIGNED, WRONG_SIGNATURE, not_blank, raw, stale
 from .standard_webhooks import need_cryptography

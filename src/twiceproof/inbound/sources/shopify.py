@@ -7,8 +7,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from ...errors import Misuse
-from ..envelope import Envelope
-from ..source import Event, Poison, Reading
+from ..source import Envelope, Event, Poison, Reading
 from .parsing import made_up_id, named, object_of
 from .signed import UNSIGNED, Signed, Signer, mac, raw
 

@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from ...errors import Misuse
 from ...keys.key import is_blank
-from ..envelope import Envelope
-from ..source import WINDOW, Source
+from ..source import WINDOW, Envelope, Source
 
 __all__ = [
     "NO_KEY",

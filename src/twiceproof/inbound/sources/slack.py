@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ..envelope import Envelope
 from ..reply import Reply, json_reply
-from ..source import WINDOW, DeliveryOutcome, Event, Handshake, Poison, Reading
+from ..source import WINDOW, DeliveryOutcome, Envelope, Event, Handshake, Poison, Reading
 from .parsing import made_up_id, named, object_of, text_at
 from .signed import UNSIGNED, Signed, Signer, moment, raw
 

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from ...errors import Misuse
-from ..envelope import Envelope
-from ..source import WINDOW, Event, Poison, Reading
+from ..source import WINDOW, Envelope, Event, Poison, Reading
 from .parsing import made_up_id, named, object_of, text_at
 from .signed import NO_KEY, NO_SECRET, UNSIGNED, WRONG_SIGNATURE, Encoding, Signed, Signer, mac, moment, raw, stale
 

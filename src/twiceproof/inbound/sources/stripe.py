@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..envelope import Envelope
-from ..source import WINDOW, Event, Poison, Reading
+from ..source import WINDOW, Envelope, Event, Poison, Reading
 from .parsing import made_up_id, named, object_of, text_at
 from .signed import UNSIGNED, Signed, Signer, moment, raw
 

@@ -11,9 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from ...keys.canonical import digest
-from ..envelope import Envelope
 from ..reply import Reply
-from ..source import DeliveryOutcome, Event, Poison, Reading
+from ..source import DeliveryOutcome, Envelope, Event, Poison, Reading
 from .parsing import made_up_id, media_type, named, object_of, text_at
 from .signed import UNSIGNED, Signed, Signer, mac, raw, same
 

@@ -1,9 +1,10 @@
-"""A scenario, its faults and its outcome, and the pure verdict."""
+"""A scenario, its faults and its outcome; the pure verdict; and the plan: which scenarios there are."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, permutations
 from typing import Literal
 
 from msgspec import Struct
@@ -20,15 +21,23 @@ __all__ = [
     "Delivery",
     "InjectedFault",
     "Place",
+    "Played",
     "Scenario",
     "ScenarioOutcome",
+    "ScenarioPlan",
     "TimelineEvent",
     "Verdict",
     "What",
     "Word",
+    "after_clean",
+    "after_refusal",
+    "around_waits",
+    "during_recovery",
+    "during_undo",
     "gained",
     "is_missed",
     "judge",
+    "out_of_order",
 ]
 
 
@@ -184,3 +193,153 @@ def _other_end(outcome: ScenarioOutcome, clean: ScenarioOutcome) -> tuple[Word, 
     if outcome.state in (DONE, FAILED):
         return "failed", f"it ended {outcome.state}, and one clean run ends {clean.state}"
     return "stuck", "it never came to an end"
+
+
+MOST_ORDERS = 24
+
+
+def after_clean(clean: ScenarioOutcome, *, can_change: bool, exchanges: Sequence[str] = ()) -> Iterator[Scenario]:
+    """Scenarios that follow from the fault points of one clean run, and from its requests to the outside."""
+    yield Scenario("twice", "delivered twice, one after the other", delivery="twice")
+    yield Scenario("at-once", "delivered eight times at once", delivery="at-once")
+    yield Scenario("later", "delivered again an hour after it was done", delivery="later")
+    if can_change:
+        yield Scenario("changed", "delivered again with another payload under the same key", delivery="changed")
+    yield from _kills(clean)
+    for number, asked in enumerate(exchanges, 1):
+        yield Scenario(f"answer-lost-{number}", f"{asked}: carried out, and its answer is lost", loses=number)
+    for number, step in enumerate(clean.effects, 1):
+        lost = InjectedFault("lose", "effect", number, after=True)
+        yield Scenario(f"lost-{number}", f"{step} is done, and its answer is lost", ((lost,),))
+        pause = InjectedFault("pause", "effect", number, after=True)
+        yield Scenario(f"paused-{number}", f"paused past its lease when {step} had acted, then woken", ((pause,),))
+
+
+def _kills(
+    clean: ScenarioOutcome, refused: Scenario | None = None, writes: int = 0, effects: int = 0
+) -> Iterator[Scenario]:
+    """Kills before and after every write, before every effect, and between an effect and its record, from the
+    given numbers of writes and effects on.
+    """
+    prefix, beside, refuses = (f"{refused.name}-", refused.name, refused.refuses) if refused else ("", "clean", "")
+    for number in range(writes + 1, clean.writes + 1):
+        for after in (False, True):
+            kill = InjectedFault("kill", "write", number, after)
+            when = "as soon as it landed" if after else "before it landed"
+            yield Scenario(
+                f"{prefix}kill-write-{number}{'-after' if after else '-before'}",
+                f"killed at ledger write {number}, {when}",
+                ((kill,),),
+                beside=beside,
+                refuses=refuses,
+            )
+    for number, step in enumerate(clean.effects[effects:], effects + 1):
+        for after in (False, True):
+            kill = InjectedFault("kill", "effect", number, after)
+            when = f"between the effect of {step} and its record" if after else f"just before {step} acted"
+            yield Scenario(
+                f"{prefix}kill-effect-{number}{'-after' if after else '-before'}",
+                f"killed {when}",
+                ((kill,),),
+                beside=beside,
+                refuses=refuses,
+            )
+
+
+def around_waits(clean: ScenarioOutcome) -> Iterator[Scenario]:
+    """Around waits: an arrival comes twice, too early, never or too late; two people decide at once."""
+    for one in clean.awaited:
+        name = one.name
+        if one.approval:
+            yield Scenario(
+                f"raced-{name}", f"two decide about {name} at once, a third later", arrives=name, arrival="raced"
+            )
+            continue
+        yield Scenario(
+            f"sent-twice-{name}", f"{name} is sent twice, and once more later", arrives=name, arrival="twice"
+        )
+        yield Scenario(f"early-{name}", f"{name} comes before anybody waits for it", arrives=name, arrival="early")
+        if one.ends:
+            never = f"never-{name}"
+            yield Scenario(never, f"{name} does not come", beside=never, arrives=name, arrival="never")
+            yield Scenario(f"late-{name}", f"{name} comes after its time", beside=never, arrives=name, arrival="late")
+
+
+def out_of_order(events: int) -> Iterator[Scenario]:
+    """Every order of up to four events; of more, as many orders as four would have."""
+    given = tuple(range(events))
+    for order in islice(permutations(given), MOST_ORDERS) if events > 1 else ():
+        says = ", ".join(str(number + 1) for number in order)
+        yield Scenario(
+            _order_name(order), f"the events come in the order {says}", beside=_order_name(given), order=order
+        )
+
+
+def _order_name(order: tuple[int, ...]) -> str:
+    return "-".join(["order", *(str(number + 1) for number in order)])
+
+
+def after_refusal(clean: ScenarioOutcome) -> Iterator[Scenario]:
+    """Each step refused for good, so that the steps before it are undone."""
+    for step in dict.fromkeys(clean.effects):
+        yield Scenario(f"refused-{step}", f"{step} is refused for good", beside=f"refused-{step}", refuses=step)
+
+
+def during_undo(refused: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenario]:
+    """Killed at every point after the refusal, while the earlier steps are undone."""
+    beats = outcome.beats
+    last = max((number for number, beat in enumerate(beats) if beat.what.endswith(REFUSED)), default=0)
+    writes = sum(beat.what.startswith("write ") for beat in beats[:last])
+    effects = sum(beat.what.endswith(ACTS) for beat in beats[:last])
+    return _kills(outcome, refused, writes, effects)
+
+
+def during_recovery(scenario: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenario]:
+    """A second kill, at every write and effect of the process that recovered from the first."""
+    if not any(fault.what == "kill" for script in scenario.scripts for fault in script):
+        return
+    for second in _kills(outcome):
+        yield Scenario(
+            f"{scenario.name}+{second.name}",
+            f"{scenario.says}; then {second.says} in the recovery",
+            (*scenario.scripts, *second.scripts),
+            beside=scenario.beside,
+            refuses=scenario.refuses,
+        )
+
+
+Played = Callable[[Scenario], ScenarioOutcome | None]  # None: not yet
+
+
+class ScenarioPlan(Struct, frozen=True):
+    clean: ScenarioOutcome
+    can_change: bool
+    exchanges: Sequence[str]  # requests to the outside, in one clean run
+    events: int
+    depth: int
+    undoes: bool = True  # a guarded function has no earlier steps to undo
+
+    def scenarios(self, played: Played) -> Iterator[Scenario]:
+        """The scenarios known so far: more become known as scenarios run."""
+        first = list(after_clean(self.clean, can_change=self.can_change, exchanges=self.exchanges))
+        yield from first
+        yield from around_waits(self.clean)
+        yield from out_of_order(self.events)
+        for refused in after_refusal(self.clean) if self.undoes else ():
+            yield refused
+            if (outcome := played(refused)) is not None:
+                yield from during_undo(refused, outcome)
+        for scenario in first if self.depth > 1 else ():
+            if scenario.scripts and (outcome := played(scenario)) is not None:
+                yield from during_recovery(scenario, outcome)
+
+    def beside(self, scenario: Scenario) -> Scenario:
+        """The scenario whose outside it is compared with."""
+        if scenario.beside == CLEAN.name:
+            return CLEAN
+        return next(one for one in self._compared() if one.name == scenario.beside)
+
+    def _compared(self) -> Iterator[Scenario]:
+        yield from around_waits(self.clean)
+        yield from out_of_order(self.events)
+        yield from after_refusal(self.clean)

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from msgspec import structs
 
-from ...inbound.envelope import Envelope
-from ...inbound.source import Event, Poison, Source
+from ...inbound.source import Envelope, Event, Poison, Source
 
 __all__ = [
     "NOW",

@@ -10,10 +10,9 @@ from msgspec import structs
 
 from ...inbound.admit import admit
 from ...inbound.dead_letters import HEADERS
-from ...inbound.envelope import Envelope
 from ...inbound.hook import Hook
 from ...inbound.reply import Reply
-from ...inbound.source import DeliveryOutcome, Event, Handshake, Poison, Source
+from ...inbound.source import DeliveryOutcome, Envelope, Event, Handshake, Poison, Source
 from ...keys import validate_key
 from ...operations import block
 from .case import NOW, NUMBERS, SourceCase, with_body, with_header, with_number, without_header

@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from ...errors import Misuse
-from ..guard.places import host_written
+from ..socket_guard import host_written
 
 __all__ = ["PlainTls", "Routes", "Service", "ServiceProcess", "StandIn", "open_places"]
 

@@ -36,8 +36,8 @@ from ...flows.history.queries import ALL, EVERY_STATE, Filter, RunPage, list_run
 from ...flows.history.review import retry_run
 from ...flows.history.run_view import WholeRun
 from ...flows.runtime import own_space, require_own_run
-from ...inbound.envelope import report
 from ...inbound.reply import PROBLEM, Malformed, Reply, json_reply, malformed_key, problem, read_key, retry_after
+from ...inbound.source import report
 from ...keys import body_hash, validate_key
 from ...keys.duration import seconds
 from ...operations import Operation, await_

@@ -27,12 +27,12 @@ from ...flows.waits.records import (
     request_of,
 )
 from ...inbound.reply import Reply, problem
-from ...inbound.signing import signer
 from ...keys import validate_key
 from ...operations import Operation
 from ...records import Address
 from ...safe_text import escape_invisible
 from ...stores.base import Store
+from ..tokens import signer
 
 __all__ = [
     "VALID",

@@ -44,15 +44,15 @@ from ...claims.results import pack, unpack
 from ...claims.retention import HTTP_OWNER
 from ...claims.states import AnswerOnly, BeginClaim, ClaimRequest, Lifetime, Move, claim_for, decide, is_lapsed
 from ...errors import Misuse
-from ...inbound.envelope import report
 from ...inbound.reply import Reply, json_reply
-from ...inbound.signing import signer
+from ...inbound.source import report
 from ...keys import body_hash, validate_key
 from ...keys.duration import lifetime, seconds
 from ...operations import Operation
 from ...records import Address, Record, Replace, Written
 from ...stores.base import Store
 from ..openapi import UUID_OR_NONE
+from ..tokens import signer
 from .claim_messages import (
     ClaimEnded,
     CompleteBody,

@@ -25,12 +25,14 @@ from ..base import (
     Disconnected,
     Finding,
     NoLedger,
+    after_id,
+    after_key,
     chosen,
+    cursor_of_key,
     indexed_by_time,
     soonest,
 )
 from ..notifications import names_to_notify
-from ..sql import after_id, after_key, cursor_of_key
 from .codec import (
     ServerFunctions,
     beside_values,
@@ -51,7 +53,7 @@ from .notify import OnChange, PostgresListener, PostgresNotifier
 from .primary import Primary
 from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
-__all__ = ["PostgresEngine", "PostgresScan"]
+__all__ = ["PostgresEngine", "PostgresScan", "connection_parameters"]
 
 
 PAGE = """
@@ -219,7 +221,7 @@ class PostgresEngine:
         self._named = named is not None
         self._newest = 0
         self._calls = ServerFunctions(schema)
-        self._parameters = _parameters(url)
+        self._parameters = connection_parameters(url)
         self._primary = Primary(schema)
         greet = self._primary.greet
         self._commits = PostgresConnection(
@@ -369,7 +371,7 @@ def _one(rows: Sequence[Sequence[bytes | None]]) -> bytes:
     return rows[0][0] or b""
 
 
-def _parameters(url: str) -> dict[str, Any]:
+def connection_parameters(url: str) -> dict[str, Any]:
     """The URL taken apart, with our time-outs where it gives none."""
     try:
         given = conninfo_to_dict(url)

@@ -8,8 +8,7 @@ from urllib.parse import unquote
 import psycopg
 
 from ...errors import Misuse, SchemaMismatch, StoreUnsafe
-from ..base import Finding, refuse_locked
-from ..sql import Migration, migrations
+from ..base import Finding, Migration, migrations, refuse_locked
 
 __all__ = [
     "APPLIED",

@@ -15,12 +15,20 @@ from ...errors import StoreError
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record
 from ...threads import at_fork
 from ..base import FEW, PASSED, Finding, chosen, indexed_by_time, soonest
-from .connection import FileIdentity, QuietConnection, begin_immediate, open_handle, translate, translated
+from .connection import (
+    READERS,
+    FileIdentity,
+    QuietConnection,
+    Readers,
+    begin_immediate,
+    open_handle,
+    translate,
+    translated,
+)
 from .doctor import examine, note_host, refuse_unsafe
 from .join import SqliteJoins
 from .locks import carried_over
 from .notify import UNRELIABLE, FileWatch, OnChange
-from .readers import READERS, Readers
 from .rows import COLUMNS, READ, SqliteScan, VersionCounter, catch_up, land_counted, record_of
 from .schema import create_private, migrate
 

@@ -12,8 +12,7 @@ from itertools import chain
 from typing import Any
 
 from ...records import Address, Batch, Check, Conflict, Insert, Outcome, Page, Record, Remove, Replace, Write, Written
-from ..base import fits
-from ..sql import after_id, after_key, cursor_of_key
+from ..base import after_id, after_key, cursor_of_key, fits
 
 __all__ = ["COLUMNS", "SqliteScan", "VersionCounter", "catch_up", "land_all", "land_counted", "read_row", "record_of"]
 

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from ...clock import Clock
 from ...errors import SchemaMismatch, StoreError
-from ..base import POINT, NoLedger, refuse_locked
-from ..sql import migrations
+from ..base import POINT, NoLedger, migrations, refuse_locked
 from .connection import begin_immediate, patiently
 
 __all__ = ["create_private", "migrate", "require_ledger"]

@@ -272,9 +272,7 @@ def reserves(stage: Stage, app: App) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("booked", [False, True])
-def test_what_could_not_be_undone_is_undone_to_its_end_by_the_move_that_is_named_first(
-    stage: Stage, booked: bool
-) -> None:
+def test_what_could_not_be_undone_is_undone_by_the_move_that_is_named_first(stage: Stage, booked: bool) -> None:
     app = stage.process()
     sync, undo = reserves(stage, app)
     whole, undo.arguments = undo.arguments, Arguments(lambda order, nobody_has_it: None)
@@ -360,7 +358,7 @@ def test_an_awaited_undo_or_probe_of_a_plain_step_is_refused(stage: Stage) -> No
             return order
 
 
-def test_an_undo_or_a_probe_that_asks_for_what_its_step_does_not_have_is_refused_where_it_is_declared(
+def test_an_undo_or_a_probe_with_a_parameter_its_step_lacks_is_refused_at_once(
     stage: Stage,
 ) -> None:
     app = stage.process()

@@ -273,9 +273,7 @@ def test_a_keyed_step_is_not_tried_after_the_provider_has_forgotten_the_key(stag
 HALF_HOURLY = Retry(attempts=8, first="30m", most="30m", within="9d")
 
 
-def test_a_bug_in_a_keyed_step_is_not_repeated_after_the_provider_has_forgotten_the_key(
-    stage: Stage, style: Style
-) -> None:
+def test_a_bug_in_a_keyed_step_is_not_repeated_after_its_key_is_forgotten(stage: Stage, style: Style) -> None:
     """Say, its answer could not be read: then it was done, and sent once more it would be done again."""
     found = started_at(stage, style, keyed(window="1h"), KeyError("id"), HALF_HOURLY, every=600.0)
     assert found == pytest.approx([0.0, 1_800.0, 3_600.0], abs=10.0)
@@ -295,7 +293,7 @@ def test_a_bug_is_repeated_by_policy_where_that_does_no_harm(stage: Stage, style
     [([KeyError("id")], 1), ([KeyError("id"), NotDone("no")], 2), ([NotDone("no"), NotDone("no")], 3)],
     ids=["a bug", "a bug and a clean error", "clean errors"],
 )
-def test_a_key_that_was_forgotten_while_nobody_was_there_is_used_again_only_if_nothing_was_done(
+def test_a_key_forgotten_while_nobody_was_there_is_used_only_if_nothing_was_done(
     stage: Stage, style: Style, errors: list[Exception], pays: int
 ) -> None:
     app = stage.process()

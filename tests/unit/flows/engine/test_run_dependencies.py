@@ -214,7 +214,7 @@ def test_a_handle_that_is_asked_with_a_time_out_waits_in_place(stage: Stage) -> 
 # -- turns ---------------------------------------------------------------------------------------
 
 
-def test_a_run_with_a_turn_lies_down_rather_than_waiting_for_anothers_with_it_in_its_hand(stage: Stage) -> None:
+def test_a_run_with_a_turn_suspends_rather_than_hold_it_while_it_waits(stage: Stage) -> None:
     """Each had what the other needed, and both waited in place for ever."""
     app, other = stage.process(), stage.process()
 
@@ -251,9 +251,7 @@ def test_a_run_with_a_turn_lies_down_rather_than_waiting_for_anothers_with_it_in
 
 
 @pytest.mark.parametrize("what", ["a flow", "a function", "a result", "a handle"])
-def test_an_answer_that_will_always_be_the_same_ends_the_step_and_is_not_asked_for_again(
-    stage: Stage, what: str
-) -> None:
+def test_an_answer_that_stays_the_same_ends_the_step_and_is_not_asked_for_again(stage: Stage, what: str) -> None:
     """It was asked for a thousand times, for weeks."""
     app = stage.process()
 

@@ -337,9 +337,7 @@ def test_what_was_answered_or_cannot_be_undone_fails_and_the_rest_is_undone(
 
 
 @pytest.mark.parametrize(("undo", "state"), [(True, "review"), (False, "failed")])
-def test_a_cancelled_run_is_not_undone_around_what_can_be_undone_and_may_have_been_done(
-    stage: Stage, undo: bool, state: str
-) -> None:
+def test_a_cancelled_run_is_not_undone_around_an_undoable_step_in_doubt(stage: Stage, undo: bool, state: str) -> None:
     app = stage.process()
     with pytest.raises(Waiting):
         reserving(stage, app, raises(TimeoutError()), undo=undo, retry=HOURLY)(1)
@@ -453,9 +451,7 @@ def checked(stage: Stage, app: App, charge: Any, look: Any, **options: Any) -> A
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_what_the_destination_has_not_seen_fails_when_its_attempts_are_over_and_the_rest_is_undone(
-    stage: Stage, attempts: int
-) -> None:
+def test_what_the_destination_has_not_seen_fails_at_last_and_the_rest_is_undone(stage: Stage, attempts: int) -> None:
     """It was asked about all the same, as if nobody knew."""
     app = stage.process()
     sync = checked(stage, app, raises(TimeoutError("no answer")), Absent, retry=Retry(attempts=attempts, first=0))

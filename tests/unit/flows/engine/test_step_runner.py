@@ -141,7 +141,7 @@ def test_what_was_begun_is_tried_again_where_nothing_changed(stage: Stage) -> No
     assert charging(stage, stage.process(), "ab")(1) == "ab!"
 
 
-def test_a_failure_that_was_caught_is_tried_again_and_what_came_after_it_is_not_missed(stage: Stage) -> None:
+def test_a_caught_failure_is_tried_again_and_what_came_after_it_is_not_missed(stage: Stage) -> None:
     app = stage.process()
 
     @app.step(repeat="safe", retry=ONCE)
@@ -450,7 +450,7 @@ def test_a_large_result_comes_back(stage: Stage) -> None:
     assert stage.effects["big"] == 1
 
 
-def test_a_step_is_recorded_on_a_thread_that_takes_its_run_along_and_runs_plainly_on_one_that_does_not(
+def test_a_step_is_recorded_on_a_thread_that_has_its_run_and_runs_plainly_elsewhere(
     stage: Stage,
 ) -> None:
     """As the pages say: `twiceproof check` warns of the second."""

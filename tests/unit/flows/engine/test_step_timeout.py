@@ -107,9 +107,7 @@ def test_an_effect_that_is_found_is_adopted_though_its_thread_goes_on(stage: Sta
     assert len(slow.calls) == 1
 
 
-def test_a_called_flow_that_timed_out_does_not_give_its_late_result_to_the_calling_step(
-    stage: Stage, slow: Slow
-) -> None:
+def test_a_called_flow_that_timed_out_gives_no_late_result_to_the_calling_step(stage: Stage, slow: Slow) -> None:
     app = stage.process()
     inner = app.step(repeat="safe", timeout=SOON, retry=Retry(attempts=1), name="inner")(slow.pay)
 

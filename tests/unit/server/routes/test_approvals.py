@@ -168,7 +168,7 @@ def test_a_form_that_is_sent_again_does_not_answer_what_the_next_start_asks(app,
     assert ann("POST", address, word(ann("GET", address, status=200), "approve"), 200)["first"] is True
 
 
-def test_a_decision_that_comes_while_the_run_is_started_anew_is_none_about_the_new_start(app, shop):
+def test_a_decision_that_comes_while_the_run_starts_anew_does_not_count_for_it(app, shop):
     """Between a look at its nonce and its landing, the run may have been forgotten and begun again."""
     shop.ask()
     seat = block(by_id(app.store, "default", shop.id, "ann"))

@@ -125,7 +125,7 @@ def test_one_request_key_is_one_request_quoted_or_bare(client, sync, again):
 
 
 @pytest.mark.parametrize("value", MALFORMED)
-def test_a_malformed_request_key_is_refused_as_the_middleware_does_and_starts_nothing(client, sync, value):
+def test_a_malformed_request_key_is_refused_as_by_the_middleware_and_starts_nothing(client, sync, value):
     refused = client("POST", "/v1/runs/sync", ORDER, 400, idempotency_key=value)
     assert refused["type"] == "urn:twiceproof:idempotency-key-malformed"
     assert client("GET", "/v1/runs")["runs"] == []

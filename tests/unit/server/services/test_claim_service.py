@@ -10,7 +10,7 @@ import pytest
 from tests.unit.server.services.claim_client import ClaimClient, body_of
 from twiceproof import App, InProgress, KeyRefused, Misuse, PayloadMismatch
 from twiceproof.claims.claim import address_of, claim_of
-from twiceproof.inbound.envelope import collect
+from twiceproof.inbound.source import collect
 from twiceproof.operations import block
 from twiceproof.server.services.claim_service import write_token
 from twiceproof.stores.grouped import GroupedStore
@@ -320,7 +320,7 @@ def test_a_token_that_lost_its_claim_is_told_so_and_its_finding_is_kept(server):
     body_of(server.complete(newer, result={"parcel": "P-2"}), 200)
 
 
-def test_what_a_late_holder_found_out_about_a_parked_claim_comes_with_how_to_settle_it(server):
+def test_a_late_holders_evidence_about_a_parked_claim_comes_with_how_to_settle_it(server):
     token = server.token(lease=30)
     server.clock.advance(31)
     body_of(server.take(), 409)

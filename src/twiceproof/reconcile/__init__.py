@@ -1,0 +1,1 @@
+"""Reconciliation: what the ledger and the source of truth disagree about."""
