@@ -11,9 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from tests.servers.nats import NatsServer
 from tests.servers.dovecot import Dovecot
 from tests.servers.mariadb import MariadbServer
+from tests.servers.nats import NatsServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import Unavailable

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..claims.policy import Duration
 from ..effects.repeat import Retry
-from ..flows.runtime import Runtime
-from ..flows.workers.tenants import Tenants
+from ..flows.runtime import Runtime, Tenants
 from ..records import record_kind
 
 if TYPE_CHECKING:
@@ -86,10 +85,10 @@ class Messaging:
             on_parked: Whether a message that waits for review holds up those with the same order key ("hold"), or not
                 ("skip").
         """
-        from ..outbox.routing import Route
+        from ..outbox.routing import TopicRoute
 
         target = to if isinstance(to, str) else to.name
-        self.routing.add_route(Route(topics, target, place, on_unknown, on_parked), to)
+        self.routing.add_route(TopicRoute(topics, target, place, on_unknown, on_parked), to)
 
     def send(
         self,

@@ -369,14 +369,12 @@ class _Draft:
         self.fence = held.fence
         ours = Check(held.at, fence=held.fence)
         turn = [(Check(slot.held.at, fence=slot.held.fence),) for slot in session.slots]
-        pieces = [*self.packed.writes(session.space, None), *outgoing_inserts(session, self._outgoing)]
-        return *turn, (ours, entry_write(session.space, self.entry), *pieces)
+        sent = outgoing_inserts(session, self._outgoing) if self._outgoing else []
+        return *turn, (ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None), *sent)
 
 
 def outgoing_inserts(session: Session, outgoing: list[Any]) -> list[Insert]:
     """Return the messages of a step, as writes that go with its completion."""
-    if not outgoing:
-        return []
     from .sending import inserts_of
 
     return inserts_of(session, outgoing)

@@ -27,7 +27,7 @@ __all__ = [
     "TICKET_KIND",
     "Appended",
     "Known",
-    "Lane",
+    "LaneNote",
     "after_conflict",
     "append",
     "append_writes",
@@ -43,7 +43,7 @@ LANES = "~lane"  # no operation: names have no tilde
 TICKET_KIND = record_kind("ticket")
 
 
-class Lane(Struct, frozen=True, omit_defaults=True, gc=False):
+class LaneNote(Struct, frozen=True, omit_defaults=True, gc=False):
     """The body of a lane's record: the number of the next ticket."""
 
     next: int = 1
@@ -66,10 +66,10 @@ class Appended(Struct, frozen=True):
     known: Known
 
 
-_decode = msgspec.json.Decoder(Lane).decode
+_decode = msgspec.json.Decoder(LaneNote).decode
 
 
-def lane_of(record: Record) -> Lane:
+def lane_of(record: Record) -> LaneNote:
     return _decode(record.body)
 
 
@@ -94,7 +94,7 @@ def remaining(due_at: float | None, now: float) -> float | None:
 def append_writes(lane: Address, message: Message, known: Known, delay: float = 0.0) -> list[Write]:
     """Return the batch that adds a message. The message comes first: if it is there, nothing else matters."""
     queue = queue_of_target(tenant_of(lane), message.target)
-    body = body_of(Lane(known.next + 1))
+    body = body_of(LaneNote(known.next + 1))
     at = message_in_lane(lane, message.key)
     return [
         Insert(at, body_of(message), PENDING),

@@ -23,7 +23,7 @@ __all__ = [
     "OnParked",
     "OnUnknown",
     "Publisher",
-    "Route",
+    "TopicRoute",
     "Routing",
     "Target",
     "WebhookTarget",
@@ -98,7 +98,7 @@ def _shown_host(url: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "-", urlsplit(url).hostname or "webhook")
 
 
-class Route(Struct, frozen=True):
+class TopicRoute(Struct, frozen=True):
     """Messages of these topics go to this target. `place` is where in it; empty: the topic itself."""
 
     topics: str
@@ -117,7 +117,7 @@ class Routing:
 
     def __init__(self) -> None:
         self.targets: dict[str, Target] = {}
-        self.routes: list[Route] = []
+        self.routes: list[TopicRoute] = []
 
     # -- declaring -------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Routing:
             shared=not isinstance(broker, str | Env),
         )
 
-    def add_route(self, route: Route, to: str | WebhookTarget) -> None:
+    def add_route(self, route: TopicRoute, to: str | WebhookTarget) -> None:
         if not route.topics or any(letter in route.topics for letter in " /#>"):
             raise Misuse(f"{route.topics!r} names no topics; write them like orders.paid or orders.*")
         if route.on_unknown not in ("resend", "review"):
@@ -160,7 +160,7 @@ class Routing:
 
     # -- resolving -------------------------------------------------------------------------------
 
-    def of(self, topic: str) -> list[Route]:
+    def of(self, topic: str) -> list[TopicRoute]:
         """Return the routes of a topic, one for each target. None is an error: the message would reach no one."""
         found = [route for route in self.routes if route.matches(topic)]
         if not found:

@@ -92,7 +92,7 @@ def test_what_the_receiver_answers_decides(receiver: Receiver) -> None:
     assert len(receiver.requests) == 4  # the redirect was not followed
 
 
-def test_a_receiver_that_cannot_be_reached_is_away_and_a_forbidden_one_is_refused_for_good(receiver: Receiver) -> None:
+def test_an_unreachable_receiver_is_away_and_a_forbidden_one_refused_for_good(receiver: Receiver) -> None:
     receiver.server.shutdown()
     receiver.server.server_close()
     (nobody,) = publisher(receiver).publish([message("a")], 30)

@@ -375,8 +375,8 @@ class StepRunner:
 
     def _complete(self, note: EntryNote, value: Any) -> None:
         done, packed = self._completed(note, value)
-        pieces = [*packed.writes(self._session.space, None), *outgoing_inserts(self._session, self._outgoing)]
-        self._session.finished(self._call.name, STEP_DONE, done, *pieces)
+        sent = outgoing_inserts(self._session, self._outgoing) if self._outgoing else ()
+        self._session.finished(self._call.name, STEP_DONE, done, *packed.writes(self._session.space, None), *sent)
         self._step.results.warn_if_lossy(value, packed)
 
     def _completed(self, note: EntryNote, value: Any) -> tuple[EntryNote, Packed]:
