@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ..operations import Operation
-from ..records import Record, Remove, Replace, Write, Written
+from ..records import Outcome, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
 from .lanes import HELD_LANE, LANE, TICKET_KIND, message_in_lane
 from .message import DROPPED, PARKED, SENT, Message
@@ -140,13 +140,21 @@ def finish_lanes(store: Store, done: Sequence[tuple[HeldLane, Decisions]], keep_
     """Record how the messages of each lane fared, with one batch for each."""
     results = [_result(lane, decisions, keep_sent) for lane, decisions in done]
     answers = yield from store.write_each([result.batch(removing=True) for result in results])
-    refused = [result for result, answer in zip(results, answers, strict=True) if not isinstance(answer, Written)]
+    refused = _refused(results, answers)
     again = [result for result in refused if result.empty]  # a message came meanwhile: the lane stays
     lost = len(refused) - len(again)
     if again:
         answers = yield from store.write_each([result.batch(removing=False) for result in again])
-        lost += sum(not isinstance(answer, Written) for answer in answers)
+        lost += len(_refused(again, answers))
     return LanesDone(lost, bool(again) or any(result.due_in == 0 and not result.empty for result in results))
+
+
+def _refused(results: Sequence[LaneResult], answers: Sequence[Outcome | Exception]) -> list[LaneResult]:
+    """Return those that were not written. An error is raised when all answers are there: the lanes fall due again."""
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return [result for result, answer in zip(results, answers, strict=True) if not isinstance(answer, Written)]
 
 
 def _result(lane: HeldLane, decisions: Decisions, keep_sent: float) -> LaneResult:
