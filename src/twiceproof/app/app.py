@@ -312,7 +312,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Administration):
             incidents.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
-        self.stop_messaging()
+        self._stop_messaging()
         self.store.close()
 
     def __enter__(self) -> App:
