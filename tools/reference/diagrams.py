@@ -103,12 +103,12 @@ MESSAGE = Diagram(
     "States of a message",
     (1000, 460),
     {
-        "pending": (190, 220),
-        "publishing": (500, 60),
-        "sent": (820, 220),
-        "parked": (500, 390),
-        "dropped": (820, 390),
-        "(start)": (190, 60),
+        "pending": (280, 220),
+        "publishing": (560, 60),
+        "sent": (860, 220),
+        "parked": (560, 390),
+        "dropped": (860, 390),
+        "(start)": (280, 60),
     },
     (
         Arrow("(start)", "pending", "sent by a flow\nor a transaction"),

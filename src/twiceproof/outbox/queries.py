@@ -151,7 +151,7 @@ def find_message(store: Store, tenant: str, key: str, target: str = "") -> Opera
         raise Misuse(f"There is no message with the key {key!r}; list them with: twiceproof messages list")
     targets = sorted({message.target for _, message in found})
     if len(targets) > 1:
-        raise Misuse(f"The message {key!r} went to {', '.join(targets)}; say which one is meant: --target {targets[0]}")
+        raise Misuse(f"The message {key!r} went to {', '.join(targets)}; say which one is meant: --to {targets[0]}")
     return found[0]
 
 
