@@ -92,6 +92,10 @@ DOCUMENTED = {
     "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
     "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
+    "twiceproof_messages": "Messages in each state except sent and dropped, of all tenants; counted up to 1,000",
+    "twiceproof_messages_oldest_seconds": "Age of the oldest pending message; 0 if there is none",
+    "twiceproof_lanes_held": "Order keys held up by a message that waits for review; counted up to 1,000",
+    "twiceproof_messages_relayed_total": "Attempts of the relay in this process, by target and outcome",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -100,6 +104,10 @@ WORK = (
     "twiceproof_runs",
     "twiceproof_claims",
     "twiceproof_dead_letters",
+    "twiceproof_messages",
+    "twiceproof_messages_oldest_seconds",
+    "twiceproof_lanes_held",
+    "twiceproof_messages_relayed_total",
 )
 
 
@@ -114,6 +122,10 @@ class WorkMetrics:
         self._runs = self._gauge("twiceproof_runs", "state")
         self._claims = self._gauge("twiceproof_claims", "state")
         self._letters = self._gauge("twiceproof_dead_letters")
+        self._messages = self._gauge("twiceproof_messages", "state")
+        self._oldest = self._gauge("twiceproof_messages_oldest_seconds")
+        self._lanes = self._gauge("twiceproof_lanes_held")
+        self._relayed = self._gauge("twiceproof_messages_relayed_total", "target", "outcome")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
@@ -124,7 +136,11 @@ class WorkMetrics:
     def set_counts(self, counts: StateCounts) -> None:
         self._queued.set(counts.runs[QUEUED])
         self._letters.set(counts.dead_letters)
-        for gauge, known in ((self._runs, counts.runs), (self._claims, counts.claims)):
+        messages = counts.messages
+        self._oldest.set(messages.oldest_pending or 0.0)
+        self._lanes.set(messages.held_lanes)
+        gauges = ((self._runs, counts.runs), (self._claims, counts.claims), (self._messages, messages.states))
+        for gauge, known in gauges:
             for state, count in known.items():
                 gauge.labels(state).set(count)
 
@@ -132,6 +148,9 @@ class WorkMetrics:
         if worker is not None:
             self._begun.set(worker.begun)
             self._running.set(worker.taken)
+            for target, outcomes in worker.relayed().items():
+                for outcome, count in outcomes.items():
+                    self._relayed.labels(target, outcome).set(count)
         return generate_latest(self.registry)
 
 
