@@ -161,7 +161,7 @@ def show_message(store: Store, tenant: str, key: str, target: str = "") -> Opera
 
 
 def count_messages(store: Store, tenant: str | None = None, most: int | None = None) -> Operation[MessageCounts]:
-    """Count messages by state; sent ones are not counted: there may be millions. `most`: up to so many of each state."""
+    """Count messages by state, up to `most` of each. Sent ones are not counted: there may be millions."""
     counts = dict.fromkeys((PENDING, PUBLISHING, PARKED, HELD_LANE), 0)
     oldest: float | None = None
     for state in counts:

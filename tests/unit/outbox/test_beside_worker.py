@@ -165,4 +165,4 @@ def test_messages_are_counted_by_state_target_and_outcome(tmp_path: Path) -> Non
     assert 'twiceproof_messages{state="parked"} 1.0' in text
     assert 'twiceproof_messages_relayed_total{outcome="published",target="main"} 1.0' in text
     assert 'twiceproof_messages_relayed_total{outcome="parked",target="main"} 1.0' in text
-    assert "twiceproof_messages_oldest_seconds 0.0" not in text
+    assert "twiceproof_messages_oldest_seconds 0.0\n" not in text
