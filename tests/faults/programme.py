@@ -27,6 +27,7 @@ FAULTS = {
     "F14": "f14_upgrades",
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
+    "F17": "f17_relay_killed",
     "F21": "f21_lost_effects",
     "F22": "f22_source_truncated",
     "F23": "f23_rebuild_killed",
@@ -36,6 +37,7 @@ FAULTS = {
 LONGEST_FIRST = [
     "F1",
     "F16",
+    "F17",
     "F7",
     "F4",
     "F9",

@@ -54,6 +54,7 @@ from ..stores.open import anchored, open_store, sqlite_file
 from .administration import Administration
 from .declarations import Declarations
 from .in_flow import InFlow
+from .messaging import Messaging
 from .reconciliations import Reconciliations
 from .triggers import Triggers
 
@@ -68,7 +69,7 @@ ledgers = logging.getLogger("twiceproof.ledger")
 NEW_LEDGER = "this is a new ledger: %s; if there was one already, name it by its whole path"
 
 
-class App(Declarations, Triggers, InFlow, Reconciliations, Administration):
+class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administration):
     """A ledger and everything that is declared on it. `App()` keeps it in the SQLite file twiceproof.db.
 
     Args:
@@ -314,6 +315,7 @@ class App(Declarations, Triggers, InFlow, Reconciliations, Administration):
             incidents.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
+        self._stop_messaging()
         self.store.close()
 
     def __enter__(self) -> App:
