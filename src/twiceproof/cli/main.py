@@ -30,6 +30,7 @@ COMMANDS = {  # each with the module that defines it
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
+    "reconcile": "reconcile",
     "check": "flows",
     "encryption": "encryption",
     "prove": "prove",
