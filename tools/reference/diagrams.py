@@ -1,5 +1,4 @@
 """The states of a claim, a run, a step, a finding and a message, as docs/states.md shows them."""
-"""The states of a claim, a run, a step and a finding, as docs/states.md shows them."""
 
 from __future__ import annotations
 
