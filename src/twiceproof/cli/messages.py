@@ -152,7 +152,7 @@ def resend(target: LedgerTarget, key: str, receiver: str, by: str | None, note: 
     )
 
 
-@messages.command(epilog=DROP_EPILOG)
+@messages.command(epilog=DROP_EPILOG, short_help="Give a message up; what waits behind it goes on.")
 @_decides
 @yes_option
 @click.pass_obj

@@ -93,13 +93,13 @@ DOCUMENTED = {
     "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
     "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
+    "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
+    "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
+    "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
     "twiceproof_messages": "Messages in each state except sent and dropped, of all tenants; counted up to 1,000",
     "twiceproof_messages_oldest_seconds": "Age of the oldest pending message; 0 if there is none",
     "twiceproof_lanes_held": "Order keys held up by a message that waits for review; counted up to 1,000",
     "twiceproof_messages_relayed_total": "Attempts of the relay in this process, by target and outcome",
-    "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
-    "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
-    "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -108,13 +108,13 @@ WORK = (
     "twiceproof_runs",
     "twiceproof_claims",
     "twiceproof_dead_letters",
+    "twiceproof_findings_open",
+    "twiceproof_last_whole_run_age_seconds",
+    "twiceproof_source_rows",
     "twiceproof_messages",
     "twiceproof_messages_oldest_seconds",
     "twiceproof_lanes_held",
     "twiceproof_messages_relayed_total",
-    "twiceproof_findings_open",
-    "twiceproof_last_whole_run_age_seconds",
-    "twiceproof_source_rows",
 )
 
 
@@ -129,13 +129,13 @@ class WorkMetrics:
         self._runs = self._gauge("twiceproof_runs", "state")
         self._claims = self._gauge("twiceproof_claims", "state")
         self._letters = self._gauge("twiceproof_dead_letters")
+        self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
+        self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
+        self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
         self._messages = self._gauge("twiceproof_messages", "state")
         self._oldest = self._gauge("twiceproof_messages_oldest_seconds")
         self._lanes = self._gauge("twiceproof_lanes_held")
         self._relayed = self._gauge("twiceproof_messages_relayed_total", "target", "outcome")
-        self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
-        self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
-        self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
