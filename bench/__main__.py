@@ -27,6 +27,7 @@ from .sections.forgetting import measure_forgetting
 from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
 from .sections.recovery import measure_recovery
+from .sections.rows import measure_rows, measure_rows_on_mariadb
 from .sections.scale import measure_scale
 from .sections.store import measure_store
 from .sections.waiting import measure_waiting
@@ -101,6 +102,8 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
         **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
+        **{f"rows on {name}": lambda name=name: measure_rows(site_of[name](), plan, progress) for name in LEDGERS},  # type: ignore[misc]
+        "rows on mariadb": lambda: measure_rows_on_mariadb(plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }
 

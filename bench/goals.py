@@ -62,6 +62,8 @@ GOALS: dict[str, Goal] = {
     "middleware replays": Goal("beside: a replay", 1, 1),
     "middleware first calls": Goal("beside: a first call", 1, 1),
     "http effect": Goal("time of an HTTP effect, beside a bare client in a step", 1.15, 1.15, lower_is_better=True),
+    "rows new": Goal("find_or_create of a new row, beside the bare INSERT", 0.7, 0.7),
+    "rows known": Goal("find_or_create of a known row, beside the bare SELECT"),
     "import": Goal("import twiceproof", 80, 80, unit="ms", lower_is_better=True),
     "import ratio": Goal("starting Python with it, beside without", unit="×", lower_is_better=True),
     "memory": Goal("memory of a process with an open App", 40, 40, unit="MB", lower_is_better=True),

@@ -80,7 +80,7 @@ class EffectStep(Step):
         if work is not None:
             bound.plan = structs.replace(self.plan, repeat=TRANSACTION, timeout=None)
             store, limit = self._parts.store, self.plan.timeout
-            bound.transaction = Transaction(lambda: store, _on_connection(work), None, limit)
+            bound.transaction = Transaction(lambda: store, _on_connection(work), getattr(work, "connect", None), limit)
         return bound
 
     def _result_type(self, returned: Any) -> ResultType:
@@ -179,9 +179,9 @@ def _trace() -> dict[str, str]:
     return carrier
 
 
-def _on_connection(work: Callable[[Any], Any]) -> Callable[..., Any]:
+def _on_connection(work: Callable[[Any, str], Any]) -> Callable[..., Any]:
     def within(connection: Any, *args: Any, **kwargs: Any) -> Any:
-        return work(connection)
+        return work(connection, _key())
 
     return within
 

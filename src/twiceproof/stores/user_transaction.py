@@ -29,6 +29,10 @@ class Joins(Protocol):
     def connect(self, *, awaited: bool) -> Any:
         """A connection to the store's own database, as the user's function gets it where no connect= is given."""
 
+    def is_own(self, driver: Driver) -> Operation[bool]:
+        """Whether the connection is to the store's own database, as the same user, so that the ledger may be written
+        on it."""
+
     def lock(self, driver: Driver) -> Operation[None]:
         """What is needed once the transaction is ours to open."""
 

@@ -53,7 +53,7 @@ from .notify import OnChange, PostgresListener, PostgresNotifier
 from .primary import Primary
 from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
-__all__ = ["PostgresEngine", "PostgresScan"]
+__all__ = ["PostgresEngine", "PostgresScan", "connection_parameters"]
 
 
 PAGE = """
@@ -221,7 +221,7 @@ class PostgresEngine:
         self._named = named is not None
         self._newest = 0
         self._calls = ServerFunctions(schema)
-        self._parameters = _parameters(url)
+        self._parameters = connection_parameters(url)
         self._primary = Primary(schema)
         greet = self._primary.greet
         self._commits = PostgresConnection(
@@ -367,7 +367,7 @@ def _one(rows: Sequence[Sequence[bytes | None]]) -> bytes:
     return rows[0][0] or b""
 
 
-def _parameters(url: str) -> dict[str, Any]:
+def connection_parameters(url: str) -> dict[str, Any]:
     """The URL taken apart, with our time-outs where it gives none."""
     try:
         given = conninfo_to_dict(url)

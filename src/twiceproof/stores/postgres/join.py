@@ -33,6 +33,7 @@ pg_catalog.concat((SELECT system_identifier FROM pg_catalog.pg_control_system())
 coalesce(pg_catalog.to_regclass('{{schema}}.twiceproof_records')::pg_catalog.oid::{TEXT}, 'no table of twiceproof'))
 """  # noqa: S608 - constants
 WHERE = f"SELECT {_TABLE}"
+WHOSE = f"SELECT {_TABLE}, current_user::{TEXT}"
 # The mark goes with its transaction. On a connection that commits by itself it is gone at once.
 MARK = f"SELECT pg_catalog.set_config('twiceproof.joined', $1::{TEXT}, true)"
 FOUND = f"""
@@ -59,6 +60,7 @@ class PostgresJoins:
         self._parameters = parameters
         self._ask = ask
         self._asks_where = in_schema(WHERE, schema)
+        self._asks_whose = in_schema(WHOSE, schema)
         self._found, self._land = (in_schema(sql, schema).decode() for sql in (FOUND, LAND))
         self._clock = clock
         self._where = ""
@@ -77,6 +79,11 @@ class PostgresJoins:
         if awaited:
             return psycopg.AsyncConnection.connect(**self._parameters)
         return psycopg.connect(**self._parameters)
+
+    def is_own(self, driver: Driver) -> Operation[bool]:
+        ((where, user),) = yield from driver.rows(self._asks_whose.decode(), [])
+        ((our_where, our_user),) = self._ask(self._asks_whose, ())
+        return (where, user) == ((our_where or b"").decode(), (our_user or b"").decode())
 
     def lock(self, driver: Driver) -> Operation[None]:
         """Nothing here: the space's lock is taken by the ledger's write, and held from there to the commit."""

@@ -39,6 +39,10 @@ class SqliteJoins:
     def connect(self, *, awaited: bool) -> sqlite3.Connection:
         return open_handle(self._path)
 
+    def is_own(self, driver: Driver) -> Operation[bool]:
+        yield from ()
+        return self._is_ledger(self._file_of(driver.raw()))
+
     def under_way(self) -> bool:
         """Whether a transaction is open, also on a connection that we did not open."""
         for driver in list(self._joined):
@@ -62,10 +66,16 @@ class SqliteJoins:
             yield from Pause(self._clock, jitter(BUSY_PAUSE))
         db.set_authorizer(_refuse_ends)
 
-    def _refuse_other_file(self, db: sqlite3.Connection) -> None:
+    def _file_of(self, db: sqlite3.Connection) -> str:
         with _plainly(db):
-            name = next(file for _, schema, file in db.execute("PRAGMA database_list") if schema == "main")
-        if not name or not Path(name).exists() or not Path(name).samefile(self._path):
+            return str(next(file for _, schema, file in db.execute("PRAGMA database_list") if schema == "main"))
+
+    def _is_ledger(self, name: str) -> bool:
+        return bool(name) and Path(name).exists() and Path(name).samefile(self._path)
+
+    def _refuse_other_file(self, db: sqlite3.Connection) -> None:
+        name = self._file_of(db)
+        if not self._is_ledger(name):
             raise Misuse(
                 f"The connection's file is {name or 'in memory'}, and the ledger's is {self._path}; effect and ledger "
                 'entry commit together only in one file. Use that file, or @app.step(repeat="keyed") or check(…).'
