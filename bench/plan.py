@@ -6,7 +6,19 @@ from msgspec import Struct
 
 __all__ = ["FULL", "QUICK", "SECTIONS", "Plan"]
 
-SECTIONS = ("sqlite", "postgres", "valkey", "peers", "scale", "flows", "webhooks", "middleware", "effects", "rows", "import")
+SECTIONS = (
+    "sqlite",
+    "postgres",
+    "valkey",
+    "peers",
+    "scale",
+    "flows",
+    "webhooks",
+    "middleware",
+    "effects",
+    "rows",
+    "import",
+)
 
 
 class Plan(Struct, frozen=True):
