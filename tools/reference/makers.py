@@ -32,6 +32,7 @@ MAKERS: Mapping[str, Maker] = {
     "app": api.constructor,
     "app-methods": api.app_methods,
     "public": api.public,
+    "effect-block": api.effect_block,
     "public-errors": api.errors,
     "journey": journeys.journey,
     "providers": providers.provider_table,

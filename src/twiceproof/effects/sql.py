@@ -83,10 +83,9 @@ class RowEffect(Struct, frozen=True, eq=False):
 
     def describe(self) -> dict[str, Any]:
         request = self.request
-        where = urlsplit(self.db).path.rpartition("/")[2] if isinstance(self.db, str) else ""
         return {
             "sql": self.verb,
-            "database": where,
+            "database": _database_name(self.db),
             "table": request.table,
             "key": {column: _json_value(value) for column, value in request.key.items()},
             "values": {column: _json_value(value) for column, value in request.values.items()},
@@ -183,6 +182,14 @@ class JoinedRow:
 
     def __call__(self, connection: Any, effect_key: str = "") -> Row:
         return self._effect._on(self._database, SqlConnection(connection), effect_key, joined=True)
+
+
+def _database_name(db: Any) -> str:
+    """Without its host, which may move, and without its password, which may change and must not be shown."""
+    try:
+        return urlsplit(db).path.rpartition("/")[2] if isinstance(db, str) and "://" in db else ""
+    except ValueError:
+        return ""
 
 
 def _json_value(value: Any) -> Any:

@@ -39,7 +39,7 @@ class SqlDatabase:
     """One database of a user. It keeps idle connections of a URL, and what is known of its tables."""
 
     def __init__(self, source: Any) -> None:
-        self._source = source
+        self._source = _referred(source)  # not kept alive: it may be a function that is made for one call
         self._make = _maker(source)
         self._lock = threading.Lock()
         self._idle: list[SqlConnection] = []
@@ -95,7 +95,7 @@ class SqlDatabase:
     def _borrowed(self) -> Iterator[Any]:
         """From a user's function, engine or pool, which gets it back."""
         try:
-            opened = block(open_from(self._source))
+            opened = block(open_from(self._source()))
         except Misuse:
             raise awaited_source() from None
         except Exception as error:
@@ -135,7 +135,6 @@ def _close(connection: SqlConnection) -> None:
 
 _by_url: dict[str, SqlDatabase] = {}
 _by_source: weakref.WeakKeyDictionary[Any, SqlDatabase] = weakref.WeakKeyDictionary()
-_registering = threading.Lock()
 
 
 def database_of(db: Any) -> SqlDatabase:
@@ -145,15 +144,19 @@ def database_of(db: Any) -> SqlDatabase:
     if isinstance(db, SqlDatabase):
         return db
     _refuse_no_source(db)
-    with _registering:
-        known = _by_url if isinstance(db, str) else _by_source
-        try:
-            found = known.get(db)
-            if found is None:
-                found = known[db] = SqlDatabase(db)
-        except TypeError:  # no weak reference to it can be made
-            return SqlDatabase(db)
-        return found
+    known = _by_url if isinstance(db, str) else _by_source
+    try:
+        found = known.get(db)
+        return known.setdefault(db, SqlDatabase(db)) if found is None else found
+    except TypeError:  # it has no hash, or no weak reference to it can be made
+        return SqlDatabase(db)
+
+
+def _referred(source: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(source)
+    except TypeError:
+        return lambda: source
 
 
 def _refuse_no_source(db: Any) -> None:
@@ -171,14 +174,16 @@ def _close_all() -> None:
         database.close_idle()
 
 
-def connect(db: Any) -> contextlib.AbstractContextManager[SqlConnection]:
+@contextlib.contextmanager
+def connect(db: Any) -> Iterator[SqlConnection]:
     """Lend a connection to a user's database, on which each statement is a transaction of its own.
 
     Args:
         db: A URL, `env("NAME")` of one, a function that makes a connection, a SQLAlchemy engine, a pool, or Django's
             connection. Awaited ones are refused.
     """
-    return database_of(db).open()
+    with database_of(db).open() as connection:
+        yield connection
 
 
 # -- URLs ----------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ class SqliteRules:
         primary = tuple(column for _, column in keyed)
         indexes = list(self._indexes(connection, schema, name))
         if primary and not any(index.columns == primary for index in indexes):
-            indexes.append(FoundIndex("PRIMARY KEY", primary, ("BINARY",) * len(primary)))  # it is the row's number
+            indexes.append(FoundIndex("PRIMARY KEY", primary, ("",)))  # it is the row's number, and no text
         folded = {column: by for index in indexes for column, by in zip(index.columns, index.collations, strict=True)}
         columns |= {column: TableColumn(column, columns[column].type, by) for column, by in folded.items()}
         return FoundTable(schema, name, columns, primary, tuple(indexes))
@@ -224,15 +224,15 @@ class SqliteRules:
         return _double_quoted(name)
 
     def target(self, index: FoundIndex) -> str:
-        parts = (
-            f"{self.quote(column)} COLLATE {self.quote(by)}"
-            for column, by in zip(index.columns, index.collations, strict=True)
-        )
+        parts = (self.quote(column) + self._compared(column, index) for column in index.columns)
         return f"ON CONFLICT ({', '.join(parts)}) DO NOTHING"
 
-    def equals(self, column: str, index: FoundIndex) -> str:
+    def _compared(self, column: str, index: FoundIndex) -> str:
         by = index.collations[index.columns.index(column)]
-        return f"{self.quote(column)} = ? COLLATE {self.quote(by)}"
+        return f" COLLATE {self.quote(by)}" if by else ""
+
+    def equals(self, column: str, index: FoundIndex) -> str:
+        return f"{self.quote(column)} = ?{self._compared(column, index)}"
 
     def same_bytes(self, column: str) -> str:
         return f"CAST({self.quote(column)} AS BLOB) = CAST(? AS BLOB)"

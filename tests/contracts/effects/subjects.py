@@ -12,9 +12,12 @@ from msgspec import Struct
 
 from tests.servers.dovecot import Dovecot
 from tests.unit.effects.mailbox import free_port, mailbox
+from tests.unit.effects.sql_places import lost_connection, open_place
 from twiceproof import App
-from twiceproof.effects import dataverse, files, mail, s3, table
+from twiceproof.effects import dataverse, files, mail, s3, sql, table
 from twiceproof.effects.base import Effect
+from twiceproof.effects.sql_connection import SqlConnection
+from twiceproof.effects.sql_databases import database_of
 from twiceproof.prove.simulators import (
     AirtableSimulator,
     DataverseSimulator,
@@ -214,7 +217,58 @@ def _table(simulator: Callable[[], Any], make: Callable[[str], Any]) -> Making:
     return making
 
 
+# -- SQL -----------------------------------------------------------------------------------------------
+
+
+def _row(verb: str, server: str) -> Making:
+    @contextlib.contextmanager
+    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+        place = open_place(server, request, folder)
+        place.run("CREATE TABLE orders (id VARCHAR(40) PRIMARY KEY, total VARCHAR(9) NOT NULL, made_by TEXT)")
+
+        def asking(db: Any) -> Effect[Any]:
+            made: Effect[Any] = getattr(sql, verb)(
+                db, "orders", key={"id": "17"}, values={"total": "9.90"}, mark="made_by"
+            )
+            return made
+
+        def rows() -> list[Any]:
+            return place.run("SELECT * FROM orders")
+
+        def lose() -> None:
+            answer = SqlConnection.run
+
+            def run(connection: SqlConnection, text: str, values: Any = ()) -> Any:
+                found = answer(connection, text, values)
+                if "INSERT" in text:
+                    patch.undo()
+                    raise lost_connection(connection.dialect)
+                return found
+
+            patch.setattr(SqlConnection, "run", run)
+
+        yield Subject(
+            asking(place.url),
+            rows,
+            lambda: len(rows()),
+            lose,
+            lambda: place.run("DROP TABLE orders"),
+            asking("postgresql://u:secret-canary@127.0.0.1:1/shop"),
+            carried=lambda: str(rows()),
+        )
+        database_of(place.url).close_idle()
+
+    return making
+
+
 SUBJECTS: dict[str, Making] = {
+    "sql.find_or_create, SQLite": _row("find_or_create", "sqlite"),
+    "sql.upsert, SQLite": _row("upsert", "sqlite"),
+    "sql.insert_once, SQLite": _row("insert_once", "sqlite"),
+    "sql.find_or_create, PostgreSQL": _row("find_or_create", "postgresql"),
+    "sql.upsert, PostgreSQL": _row("upsert", "postgresql"),
+    "sql.find_or_create, MariaDB": _row("find_or_create", "mariadb"),
+    "sql.insert_once, MariaDB": _row("insert_once", "mariadb"),
     "files.write": file_written,
     "files.create": file_created,
     "files.append": record_appended,

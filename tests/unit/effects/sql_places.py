@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from twiceproof.effects.sql_connection import Meaning, SqlDialect, SqlError
 from twiceproof.effects.sql_databases import connect, database_of
 
 CUSTOMERS = {
@@ -61,16 +62,28 @@ def sqlite_place(directory: Path) -> Place:
     return Place(f"sqlite:///{file}")
 
 
+def open_place(server: str, request: pytest.FixtureRequest, directory: Path) -> Place:
+    if server == "sqlite":
+        return sqlite_place(directory)
+    return Place(request.getfixturevalue({"postgresql": "postgres_dsn", "mariadb": "mariadb_url"}[server]))
+
+
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """For a fixture with the parameters `EVERYWHERE`."""
-    open_place: dict[str, Callable[[], Place]] = {
-        "sqlite": lambda: sqlite_place(tmp_path),
-        "postgresql": lambda: Place(request.getfixturevalue("postgres_dsn")),
-        "mariadb": lambda: Place(request.getfixturevalue("mariadb_url")),
-    }
-    place = open_place[request.param]()
+    place = open_place(request.param, request, tmp_path)
     yield place
     database_of(place.url).close_idle()
+
+
+def lost_connection(dialect: SqlDialect) -> SqlError:
+    """The error of a connection on which no answer came."""
+    return sql_error("lost", dialect)
+
+
+def sql_error(meaning: Meaning, dialect: SqlDialect = "sqlite") -> SqlError:
+    error = SqlError(RuntimeError(meaning), dialect)
+    error.meaning = meaning
+    return error
 
 
 EVERYWHERE = [

@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.effects.sql_places import EVERYWHERE, Place, places, sqlite_place
+from tests.unit.effects.sql_places import EVERYWHERE, Place, lost_connection, places, sql_error, sqlite_place
 from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknown
 from twiceproof.effects import sql, sql_dialects
 from twiceproof.effects.base import Effect
 from twiceproof.effects.sql import Row
 from twiceproof.effects.sql_databases import database_of
+from twiceproof.prove.clocks import ManualClock
 
 ANA = {"email": "ana@example.com"}
 
@@ -60,6 +61,39 @@ def test_the_result_comes_back_from_json_with_its_type(place: Place) -> None:
 def test_other_columns_are_returned_on_request_only(place: Place) -> None:
     assert "phone" not in find(place).values
     assert find(place, returning=["phone"]).values["phone"] is None
+
+
+def test_a_number_that_is_the_primary_key_is_a_key(place: Place) -> None:
+    place.run("CREATE TABLE payments (order_id INTEGER PRIMARY KEY, cents INTEGER NOT NULL)")
+    effect = sql.find_or_create(place.url, "payments", key={"order_id": 17}, values={"cents": 5})
+    assert [effect.perform("tp_1") for _ in range(2)] == [Row(first, {"order_id": 17, "cents": 5}) for first in (1, 0)]
+    upserted = sql.upsert(place.url, "payments", key={"order_id": 17}, values={"cents": 6})
+    assert upserted.perform("tp_1")["cents"] == 6
+
+
+def test_a_passing_error_is_followed_by_another_attempt(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    true_insert, errors = sql.RowWriter.find_or_insert, [sql_error("passing"), sql_error("passing")]
+
+    def unlucky(writer: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return true_insert(writer)
+
+    monkeypatch.setattr(sql.RowWriter, "find_or_insert", unlucky)
+    assert find(place).created and not errors
+
+
+def test_a_database_that_is_busy_for_long_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(sql, "system_clock", clock)
+
+    def busy(writer: Any) -> Any:
+        raise sql_error("passing")
+
+    monkeypatch.setattr(sql.RowWriter, "find_or_insert", busy)
+    with pytest.raises(NotDone, match="busy for 10 s") as refusal:
+        find(place)
+    assert refusal.value.retry_after == 1.0 and "final" not in refusal.value.data
 
 
 def test_with_a_mark_created_is_true_again_for_the_call_that_created(place: Place) -> None:
@@ -351,11 +385,11 @@ def test_a_value_that_the_table_refuses_is_final_and_a_missing_parent_is_not(pla
     place.run("CREATE TABLE shops (id INTEGER PRIMARY KEY)")
     parent = "shop INTEGER NOT NULL, FOREIGN KEY (shop) REFERENCES shops (id)"
     place.run(f"CREATE TABLE orders (id INTEGER PRIMARY KEY, {parent})")
-    with pytest.raises(NotDone) as refusal:
+    with pytest.raises(NotDone, match=r"(?i)null") as refusal:
         sql.insert_once(place.url, "orders", key={"id": 1}, values={"shop": None}).perform("tp_1")
     assert refusal.value.final
     if place.dialect != "sqlite":  # which checks no parents unless it is told to
-        with pytest.raises(NotDone) as missing:
+        with pytest.raises(NotDone, match="foreign key") as missing:
             sql.insert_once(place.url, "orders", key={"id": 1}, values={"shop": 3}).perform("tp_1")
         assert "final" not in missing.value.data
 
@@ -395,7 +429,6 @@ def test_a_connection_lost_while_writing_leaves_the_outcome_unknown(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from twiceproof.effects import sql_rows
-    from twiceproof.effects.sql_connection import SqlError
 
     find(place)  # the table is checked
     true_run = sql_rows.SqlConnection.run
@@ -403,9 +436,7 @@ def test_a_connection_lost_while_writing_leaves_the_outcome_unknown(
     def run(connection: Any, text: str, values: Any = ()) -> Any:
         answer = true_run(connection, text, values)
         if "INSERT" in text:
-            error = SqlError(RuntimeError("gone"), connection.dialect)
-            error.meaning = "lost"
-            raise error
+            raise lost_connection(connection.dialect)
         return answer
 
     effect = sql.find_or_create(place.url, "customers", key={"email": "bo@example.com"}, values={"name": "Bo"})
@@ -432,6 +463,11 @@ def test_the_description_has_no_password(tmp_path: Path) -> None:
         "key": {"order_id": 17},
         "values": {"n": "1"},
     }
+
+
+@pytest.mark.parametrize("url", ["mysql://u:hunter2secret@h", "mysql://u:hunter2secret@[h/crm", "u:hunter2secret@h"])
+def test_a_url_without_a_database_is_not_described(url: str) -> None:
+    assert sql.find_or_create(url, "customers", key=ANA).describe()["database"] == ""
 
 
 @pytest.mark.parametrize(

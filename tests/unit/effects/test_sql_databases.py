@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,23 @@ def test_a_forked_child_opens_connections_of_its_own(place: Place) -> None:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert not created(place.url)
+
+
+def test_a_function_that_is_made_for_one_call_is_not_kept(tmp_path: Path) -> None:
+    place = sqlite_place(tmp_path)
+
+    def make() -> weakref.ref[Any]:
+        def dial() -> Any:
+            return place.connection()
+
+        assert created(dial) and database_of(dial) is database_of(dial)
+        return weakref.ref(dial)
+
+    made = make()
+    gc.collect()
+    assert made() is None
+    with connect(lambda: place.connection()) as connection:
+        assert connection.dialect == "sqlite"
 
 
 def test_rows_are_plain_tuples_whatever_the_connection_makes_of_them(tmp_path: Path) -> None:
