@@ -39,7 +39,7 @@ def main() -> None:
     print("answers:", {handle.result(timeout=1) for handle in handles})
     print("invoices:", database.execute("SELECT number, order_id FROM invoices").fetchall())
     for step in app.history("take_order/shop:order:10492").steps:
-        print(step.name, step.repeat, step.external or "")
+        print(*filter(None, (step.name, step.repeat, step.external)))
     database.close()
     app.close()
 
@@ -48,3 +48,8 @@ if __name__ == "__main__":
     main()
 
 # Prints:
+# runs: 1 state: queued
+# answers: {1}
+# invoices: [(1, 10492)]
+# save transaction
+# invoice transaction invoice:1

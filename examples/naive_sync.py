@@ -16,7 +16,9 @@ SOON = Retry(attempts=3, first="10ms")
 
 
 def send(method: str, url: str, body: dict[str, Any]) -> dict[str, Any]:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method
+    )
     with urllib.request.urlopen(request, timeout=10) as answer:
         return dict(json.load(answer))
 
@@ -66,3 +68,6 @@ if __name__ == "__main__":
     main()
 
 # Prints:
+# inv-5530
+# 2 × POST books.example/invoices
+# 2 × mail to ada@example.org: Invoice inv-5530

@@ -55,12 +55,15 @@ def sync_order(order: Order) -> str:
 def main() -> None:
     order = {"id": 10492, "customer": 8821, "email": "ada@example.org", "total": 120}
     answers = {"POST /invoices": {"status": 201, "body": {"id": "inv-5530"}}}
-    with HttpWorld(["books.example", "store.example"], answers=answers) as web, SmtpWorld(["mail.shop.example"]) as post:
+    with (
+        HttpWorld(["books.example", "store.example"], answers=answers) as web,
+        SmtpWorld(["mail.shop.example"]) as post,
+    ):
         print({sync_order(order) for _ in range(3)})  # the daily job ran three times
         for what, count in (web.look() | post.look()).items():
             print(count, "×", what.partition(" #")[0])
     for step in app.history("sync_order/shop:order:10492").steps:
-        print(step.name, step.repeat, step.external or "")
+        print(*filter(None, (step.name, step.repeat, step.external)))
     app.close()
 
 
@@ -68,3 +71,12 @@ if __name__ == "__main__":
     main()
 
 # Prints:
+# {'inv-5530'}
+# 1 × PUT books.example/customers/8821
+# 1 × POST books.example/invoices
+# 1 × PUT store.example/orders/10492/status
+# 1 × mail to ada@example.org: Invoice inv-5530
+# save_customer safe
+# create_invoice check invoice:inv-5530
+# mark_synced safe
+# send_confirmation check

@@ -41,3 +41,7 @@ if __name__ == "__main__":
     main()
 
 # Prints:
+# calls: 3, different ids: 1
+# bob: send_welcome will be looked for at its destination
+# bob: send_welcome will be looked for at its destination
+# {'mail to ada@example.org: Welcome': 1, 'mail to bob@example.org: Welcome': 1}
