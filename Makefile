@@ -42,7 +42,7 @@ import-linter:
 journeys:
 	$(BIN)/python -m tools.journeys
 
-prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
+prove: .venv/installed-test ## all faults, on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED))
 
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .effects.repeat import Retry, check, keyed
     from .errors import (
         BatchFailed,
+        BrokerUnavailable,
         Cancelled,
         CannotOpen,
         ClaimError,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from .flows.waits.records import Approval, Decided, Decision, Delivered
     from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
+    from .outbox.routing import webhook
+    from .outbox.sending import SentMessage
     from .secret import env
 
 __all__ = [
@@ -62,6 +65,7 @@ __all__ = [
     "App",
     "Approval",
     "BatchFailed",
+    "BrokerUnavailable",
     "Busy",
     "Cancelled",
     "CannotOpen",
@@ -99,6 +103,7 @@ __all__ = [
     "ResultTypeWarning",
     "Retry",
     "RunFilter",
+    "SentMessage",
     "Stale",
     "StepFailed",
     "StoreError",
@@ -126,6 +131,7 @@ __all__ = [
     "to_email",
     "to_log",
     "to_webhook",
+    "webhook",
     "windowed",
 ]
 
@@ -178,6 +184,8 @@ _HOMES = {
         "stage",
         "windowed",
     ),
+    ".outbox.routing": ("webhook",),
+    ".outbox.sending": ("SentMessage",),
     ".secret": ("env",),
 }
 

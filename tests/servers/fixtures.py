@@ -13,10 +13,12 @@ import pytest
 
 from tests.servers.dovecot import Dovecot
 from tests.servers.mariadb import MariadbServer
+from tests.servers.nats import NatsServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import Unavailable
 from tests.servers.proxy import FaultProxy
+from tests.servers.rabbitmq import RabbitServer
 from tests.servers.valkey import ValkeyCluster, ValkeyServer
 
 
@@ -80,6 +82,16 @@ def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
     yield from _running(PgBouncer(postgres_server.dsn()))
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    yield from _running(NatsServer())
+
+
+@pytest.fixture(scope="session")
+def rabbit_server() -> Iterator[RabbitServer]:
+    yield from _running(RabbitServer())
 
 
 @pytest.fixture

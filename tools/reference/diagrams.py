@@ -1,4 +1,4 @@
-"""The states of a claim, a run and a step, as docs/states.md shows them."""
+"""The states of a claim, a run, a step, a message and a finding, as docs/states.md shows them."""
 
 from __future__ import annotations
 
@@ -99,4 +99,61 @@ STEP = Diagram(
     ),
 )
 
-DIAGRAMS: Mapping[str, Diagram] = {"claim": CLAIM, "run": RUN, "step": STEP}
+FINDING = Diagram(
+    "States of a finding",
+    (1000, 500),
+    {
+        "open": (190, 240),
+        "acknowledged": (530, 60),
+        "suppressed": (530, 240),
+        "acted": (530, 430),
+        "resolved": (860, 240),
+        "(start)": (190, 60),
+        "(end)": (860, 430),
+    },
+    (
+        Arrow("(start)", "open", "a second look\nconfirms it"),
+        Arrow("open", "acknowledged", "a person has\nseen to it", at=0.45),
+        Arrow("open", "suppressed", "suppressed", shift=-12),
+        Arrow("suppressed", "open", "its time is over,\nand it is still seen", shift=-12),
+        Arrow("open", "acted", "undone, or\na run started", shift=-14, at=0.4),
+        Arrow("acted", "open", "still seen\nlater", shift=-14, at=0.4),
+        Arrow("acknowledged", "resolved", "a whole run\nno longer sees it"),
+        Arrow("suppressed", "resolved", "no longer seen"),
+        Arrow("acted", "resolved", "no longer seen"),
+        Arrow("resolved", "(end)", "forgotten,\nafter 90 days"),
+    ),
+    (Loop("open", "seen again:\ncounted", side=-1), Loop("resolved", "seen again:\nreopened, open")),
+)
+
+MESSAGE = Diagram(
+    "States of a message",
+    (1000, 460),
+    {
+        "pending": (280, 220),
+        "publishing": (560, 60),
+        "sent": (860, 220),
+        "parked": (560, 390),
+        "dropped": (860, 390),
+        "(start)": (280, 60),
+    },
+    (
+        Arrow("(start)", "pending", "sent by a flow\nor a transaction"),
+        Arrow("pending", "sent", "published and confirmed", at=0.4),
+        Arrow("pending", "publishing", 'on_unknown="review"', shift=-10, at=0.4),
+        Arrow("publishing", "sent", "confirmed"),
+        Arrow("publishing", "parked", "no answer", at=0.3),
+        Arrow("pending", "parked", "refused for good,\nor too often", shift=-12, at=0.35),
+        Arrow("parked", "pending", "resend", shift=-12, at=0.35),
+        Arrow("parked", "dropped", "drop"),
+    ),
+    (Loop("pending", "refused, or no answer:\nlater, with the same key", side=-1),),
+)
+
+DIAGRAMS: Mapping[str, Diagram] = {
+    "claim": CLAIM,
+    "run": RUN,
+    "step": STEP,
+    "message": MESSAGE,
+    "finding": FINDING,
+}

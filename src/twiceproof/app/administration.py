@@ -383,14 +383,14 @@ class Administration:
     def notify(
         self, hook: Hook, *, on: str | Collection[str] = EVENTS, quiet: Duration = "10m", name: str = ""
     ) -> None:
-        """Send a message about runs and claims that need attention. One message per flow, event and quiet period.
+        """Send a message about what needs attention. One message per flow, event and quiet period.
 
         What happens meanwhile is in the next message. Runs do not wait for messages.
 
         Args:
             hook: What is called with the message.
             on: Which events: "review" (a run or claim waits for review), "failure" (it failed for good),
-                "dead-letter" (a delivery could not be processed).
+                "dead-letter" (a delivery could not be processed), "finding" (a reconciliation found something).
             quiet: How long no further message is sent about the same, by any process.
             name: Tells hooks apart across processes; by default their order.
         """
@@ -433,7 +433,9 @@ class Administration:
             if not flows or flow.name in flows:
                 flow.refuse_best_effort()
         presence = partial(Presence, self.parts.store, self.parts.owner(), lambda: self._served(flows), concurrency)
-        worker = Worker(self.parts, self.duties, concurrency=concurrency, flows=flows, presence=presence)
+        make = None if flows else self.parts.root.beside_worker
+        beside = None if make is None else make()
+        worker = Worker(self.parts, self.duties, concurrency=concurrency, flows=flows, presence=presence, beside=beside)
         self.tenants.workers.add(worker)
         return worker
 

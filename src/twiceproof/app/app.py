@@ -54,10 +54,13 @@ from ..stores.open import anchored, open_store, sqlite_file
 from .administration import Administration
 from .declarations import Declarations
 from .in_flow import InFlow
+from .messaging import Messaging
+from .reconciliations import Reconciliations
 from .triggers import Triggers
 
 if TYPE_CHECKING:
     from ..reconcile.rebuild import RebuildPlan, RebuildTarget, Rebuilt
+    from ..reconcile.reconciliation import Reconciliation
 
 __all__ = ["NEW_LEDGER", "App"]
 
@@ -66,7 +69,7 @@ ledgers = logging.getLogger("twiceproof.ledger")
 NEW_LEDGER = "this is a new ledger: %s; if there was one already, name it by its whole path"
 
 
-class App(Declarations, Triggers, InFlow, Administration):
+class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administration):
     """A ledger and everything that is declared on it. `App()` keeps it in the SQLite file twiceproof.db.
 
     Args:
@@ -139,6 +142,7 @@ class App(Declarations, Triggers, InFlow, Administration):
         ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
         self.incidents: list[Incidents] = []
+        self.reconciliations: dict[str, Reconciliation] = {}
 
     # -- the ledger from the source of truth -----------------------------------------------------
 
@@ -311,6 +315,7 @@ class App(Declarations, Triggers, InFlow, Administration):
             incidents.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
+        self._stop_messaging()
         self.store.close()
 
     def __enter__(self) -> App:

@@ -158,12 +158,17 @@ def _key() -> str:
 
 
 def _sending_headers(work: Callable[[str], Any], key: str) -> Any:
-    known = correlation()
-    token = outgoing_headers.set(MappingProxyType({**({"correlation-id": known} if known else {}), **_trace()}))
+    token = outgoing_headers.set(MappingProxyType(outgoing_context()))
     try:
         return work(key)
     finally:
         outgoing_headers.reset(token)
+
+
+def outgoing_context() -> dict[str, str]:
+    """Return the headers by which a receiver's logs lead back here: the correlation id and the trace context."""
+    known = correlation()
+    return {**({"correlation-id": known} if known else {}), **_trace()}
 
 
 def _trace() -> dict[str, str]:

@@ -22,6 +22,7 @@ from ..flows.history.queries import StateCounts, count_states
 from ..flows.workers.log import About, about_var
 from ..inbound.source import InboundOutcome
 from ..operations import await_, block
+from ..reconcile.findings import FindingCounts, count_findings
 from ..records import Address, Found
 from .openapi import describe
 from .routing import ApiRoute
@@ -92,6 +93,13 @@ DOCUMENTED = {
     "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
     "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
+    "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
+    "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
+    "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
+    "twiceproof_messages": "Messages in each state except sent and dropped, of all tenants; counted up to 1,000",
+    "twiceproof_messages_oldest_seconds": "Age of the oldest pending message; 0 if there is none",
+    "twiceproof_lanes_held": "Order keys held up by a message that waits for review; counted up to 1,000",
+    "twiceproof_messages_relayed_total": "Attempts of the relay in this process, by target and outcome",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -100,6 +108,13 @@ WORK = (
     "twiceproof_runs",
     "twiceproof_claims",
     "twiceproof_dead_letters",
+    "twiceproof_findings_open",
+    "twiceproof_last_whole_run_age_seconds",
+    "twiceproof_source_rows",
+    "twiceproof_messages",
+    "twiceproof_messages_oldest_seconds",
+    "twiceproof_lanes_held",
+    "twiceproof_messages_relayed_total",
 )
 
 
@@ -114,6 +129,13 @@ class WorkMetrics:
         self._runs = self._gauge("twiceproof_runs", "state")
         self._claims = self._gauge("twiceproof_claims", "state")
         self._letters = self._gauge("twiceproof_dead_letters")
+        self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
+        self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
+        self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
+        self._messages = self._gauge("twiceproof_messages", "state")
+        self._oldest = self._gauge("twiceproof_messages_oldest_seconds")
+        self._lanes = self._gauge("twiceproof_lanes_held")
+        self._relayed = self._gauge("twiceproof_messages_relayed_total", "target", "outcome")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
@@ -124,14 +146,31 @@ class WorkMetrics:
     def set_counts(self, counts: StateCounts) -> None:
         self._queued.set(counts.runs[QUEUED])
         self._letters.set(counts.dead_letters)
-        for gauge, known in ((self._runs, counts.runs), (self._claims, counts.claims)):
+        messages = counts.messages
+        self._oldest.set(messages.oldest_pending or 0.0)
+        self._lanes.set(messages.held_lanes)
+        gauges = ((self._runs, counts.runs), (self._claims, counts.claims), (self._messages, messages.states))
+        for gauge, known in gauges:
             for state, count in known.items():
                 gauge.labels(state).set(count)
+
+    def set_findings(self, counts: FindingCounts) -> None:
+        """A check whose findings were all resolved has none: it is no longer listed."""
+        self._findings.clear()
+        for (name, check), count in counts.open.items():
+            self._findings.labels(name, check).set(count)
+        for (name, source), rows in counts.rows.items():
+            self._source_rows.labels(name, source).set(rows)
+        for name, tick in counts.whole.items():
+            self._whole_age.labels(name).set(counts.now - tick)
 
     def text(self, worker: Worker | None) -> bytes:
         if worker is not None:
             self._begun.set(worker.begun)
             self._running.set(worker.taken)
+            for target, outcomes in worker.relayed().items():
+                for outcome, count in outcomes.items():
+                    self._relayed.labels(target, outcome).set(count)
         return generate_latest(self.registry)
 
 
@@ -217,11 +256,13 @@ class ServerStatus:
         """Return the metrics. If the store does not answer, its last counts are returned."""
         counts = await self._counts.answer()
         if counts is not None:
-            self.metrics.set_counts(counts)
+            self.metrics.set_counts(counts[0])
+            self.metrics.set_findings(counts[1])
         return self.metrics.text(self.worker)
 
-    async def _count(self) -> StateCounts:
-        return await await_(count_states(self.app.store))
+    async def _count(self) -> tuple[StateCounts, FindingCounts]:
+        store = self.app.store
+        return await await_(count_states(store)), await await_(count_findings(store))
 
 
 class CachedRead(Generic[T]):
@@ -340,6 +381,7 @@ class MetricsPort:
         self._counted_until = now + COUNTS_FRESH
         with suppress(StoreError):
             self._metrics.set_counts(block(count_states(self._app.store)))
+            self._metrics.set_findings(block(count_findings(self._app.store)))
 
     def close(self) -> None:
         self._server.shutdown()

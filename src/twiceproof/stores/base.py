@@ -86,7 +86,8 @@ class Store(Protocol):
         """Records of a kind, page by page. A record that stays put is met exactly once."""
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], *, limit: int = 100) -> Request[Sequence[Record]]:
-        """What lies in these spaces, of these kinds, at most so much of each space (and kind); in no order."""
+        """What lies in these spaces, of these kinds: of each space (and kind) at most so much, the first by key; in no
+        order."""
 
     def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
         """Several `write`s at once, each for itself: they share commits. An error is the answer to its own."""

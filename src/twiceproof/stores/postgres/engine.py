@@ -294,6 +294,10 @@ class PostgresEngine:
         )
         return answers
 
+    def tell(self, names: Collection[str]) -> None:
+        """Notify other processes of a change that another connection has committed."""
+        self._notifier.tell(names)
+
     def _watch_numbers(self, answers: Sequence[Outcome | Again]) -> None:
         """They only grow, as long as it is the same ledger. A connection that never broke shows no other sign."""
         newest = max((answer.fence for answer in answers if type(answer) is Written), default=self._newest)

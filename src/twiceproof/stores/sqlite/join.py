@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...clock import Clock, jitter
 from ...errors import Misuse
 from ...operations import Operation
 from ...records import Batch, Outcome
-from ..user_drivers import Driver, Pause
+from ..user_drivers import Driver, Pause, Sqlite3Driver
 from ..user_transaction import Torn
 from .connection import BUSY_PAUSE, held_for_too_long, is_busy, open_handle
 from .rows import VersionCounter, land_counted
@@ -99,6 +99,26 @@ class SqliteJoins:
         yield from ()
         return ""
 
+    def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
+        if not isinstance(driver, Sqlite3Driver):  # that one may open its transaction only now
+            yield from driver.adopt()
+        self._joined.add(driver)
+        db = driver.raw()
+        self._refuse_other_file(db)
+        with _plainly(db):
+            if not db.in_transaction:
+                _begin_as_the_driver_would(db)
+            self._take_lock(db)
+            db.execute(f'SAVEPOINT "{mark}"')
+        yield from ()
+
+    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+        db = driver.raw()
+        with _plainly(db):
+            landed = land_counted(db, batches, VersionCounter(), self._clock.now())
+        yield from ()
+        return landed
+
     def _take_lock(self, db: sqlite3.Connection) -> None:
         try:
             db.execute(TAKE_LOCK)
@@ -150,6 +170,13 @@ def _has_lock(db: sqlite3.Connection) -> bool:
         finally:
             db.execute(f"PRAGMA busy_timeout={int(patience)}")
         return True
+
+
+def _begin_as_the_driver_would(db: sqlite3.Connection) -> None:
+    """Python's default mode opens a transaction before the first change: these inserts are one."""
+    if db.isolation_level is None:
+        raise Misuse("The connection is in no transaction; run BEGIN IMMEDIATE on it first.")
+    db.execute("BEGIN IMMEDIATE")
 
 
 def _level(db: sqlite3.Connection) -> int:
