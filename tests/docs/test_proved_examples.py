@@ -16,6 +16,7 @@ from tests.docs.blocks import ROOT, blocks, commands, says
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs/how-to/prove-a-flow.md"
+EFFECTS = ROOT / "docs/how-to/effects.md"
 Typed = tuple[str, str]
 
 
@@ -38,16 +39,25 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.db*")))
 
 
-@pytest.mark.parametrize(
-    ("command", "said"), TYPED, ids=[command.split("prove ")[1].split()[0] for command, _ in TYPED]
-)
-def test_an_example_is_proved_as_the_page_says(folder: Path, command: str, said: str) -> None:
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     program = str(Path(sys.executable).with_name("twiceproof"))
     environment = {**os.environ, "MAIL_PASSWORD": "any"}
-    words = [program, *shlex.split(command)[1:]]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=170)
+    return subprocess.run([program, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=170)
+
+
+@pytest.mark.parametrize("typed", TYPED, ids=flow_of)
+def test_an_example_is_proved_as_the_page_says(folder: Path, typed: Typed) -> None:
+    command, said = typed
+    done = run(folder, *shlex.split(command)[1:])
     assert says(said, done.stdout), done.stdout + done.stderr
     assert done.returncode == ("naive" in command)
+
+
+@pytest.mark.parametrize("module", ["order_to_invoice", "welcome_email", "claim_first_order_flow", "how_to"])
+def test_the_design_of_an_example_made_of_effects_has_no_findings(folder: Path, module: str) -> None:
+    (folder / "how_to.py").write_text(next(one.text for one in blocks(EFFECTS) if one.language == "py"))
+    done = run(folder, "check", f"{module}:app")
+    assert (done.returncode, done.stdout) == (0, "Checked 1 flow: no findings.\n")
 
 
 def test_both_examples_and_both_naive_versions_are_on_the_page() -> None:

@@ -315,7 +315,10 @@ def _refusing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NotDone(f"{path} cannot be written ({error.strerror or error}); nothing was changed.") from error
+        raise NotDone(
+            f"{path} cannot be written ({error.strerror or error}); nothing was changed. See that its folder is there "
+            "and may be written to."
+        ) from error
 
 
 def _sync(descriptor: int, path: str) -> None:
