@@ -25,6 +25,7 @@ TwiceproofError
 │   └── Cancelled           the run was cancelled
 ├── NotDone                 raised by the user's code: "nothing happened", and whether trying again makes sense
 ├── OutcomeUnknown          raised by the user's code: "it may have happened", and whether asking again makes sense
+├── BrokerUnavailable       no answer from the broker, or no such queue; nothing was received
 └── StoreError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
@@ -46,6 +47,7 @@ from typing import Any
 __all__ = [
     "BadWrite",
     "BatchFailed",
+    "BrokerUnavailable",
     "Cancelled",
     "CannotOpen",
     "ClaimError",
@@ -255,6 +257,13 @@ class OutcomeUnknown(TwiceproofError):
     def __init__(self, message: str = "", *, retry_after: float | None = None, repeats: bool = False) -> None:
         given = {} if retry_after is None else {"retry_after": retry_after}
         super().__init__(message, **given, **({"repeats": True} if repeats else {}))
+
+
+class BrokerUnavailable(TwiceproofError):
+    """Nothing was received. Carries `missing`: the broker answers, but has no such queue or consumer.
+
+    Next: check the broker, or create what is missing; then try again.
+    """
 
 
 class StoreError(TwiceproofError):

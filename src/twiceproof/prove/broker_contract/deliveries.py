@@ -1,0 +1,92 @@
+"""Receiving: bodies and headers as they were sent, limits, and several receivers of one queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from ...brokers.base import Ack, Broker, Confirmed, Refused
+from ...errors import BrokerUnavailable
+from .case import BrokerCase, bodies, keys
+
+__all__ = ["Contents", "Deliveries"]
+
+BODIES = {
+    "empty": b"",
+    "text": "Grüße, 世界 \U0001f4b6".encode(),
+    "every byte": bytes(range(256)),
+    "line breaks": b"a\r\n\r\nb\n",
+    "a megabyte": b"\x00\xff" * 500_000,
+}
+BROKEN_HEADERS = {
+    "a line break": {"note": "a\r\nb: c"},
+    "a NUL": {"note": "a\0b"},
+    "a blank at its end": {"note": "a "},
+    "a lone surrogate": {"note": "\ud800"},
+    "a name with a colon": {"a:b": "c"},
+    "a name with a blank": {"a b": "c"},
+    "no name": {"": "c"},
+}
+
+
+class Contents(BrokerCase):
+    @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+    def test_a_body_arrives_as_it_was_sent(self, broker: Broker, body: bytes) -> None:
+        self.publish(broker, self.message("a", body))
+        assert bodies(self.drain(broker)) == [body]
+
+    def test_headers_arrive_with_names_in_lower_case(self, broker: Broker) -> None:
+        sent = {"ce-id": "a", "Ce-Type": "orders.paid", "X-Note": "Grüße, 世界", "traceparent": "00-ab-cd-01", "empty": ""}
+        self.store(broker, "a", headers=sent)
+        (delivery,) = self.drain(broker)
+        wanted = {name.lower(): value for name, value in sent.items()}
+        assert {name: delivery.headers.get(name) for name in wanted} == wanted
+
+    def test_the_content_type_arrives(self, broker: Broker) -> None:
+        self.store(broker, "a", content_type="application/cloudevents+json; charset=utf-8")
+        assert self.drain(broker)[0].content_type == "application/cloudevents+json; charset=utf-8"
+
+    @pytest.mark.parametrize("headers", BROKEN_HEADERS.values(), ids=BROKEN_HEADERS)
+    def test_a_header_that_would_be_changed_is_refused(self, broker: Broker, headers: dict[str, str]) -> None:
+        outcomes = self.publish(broker, self.message("a", headers=headers), self.message("b", headers={"note": "a b"}))
+        assert [type(outcome) for outcome in outcomes] == [Refused, Confirmed]
+        assert [outcome.final for outcome in outcomes if isinstance(outcome, Refused)] == [True]
+        (delivery,) = self.drain(broker)
+        assert (delivery.key, delivery.headers["note"]) == ("b", "a b")
+
+    def test_the_key_arrives_as_it_was_sent(self, broker: Broker) -> None:
+        names = ["order:17:paid", "Grüße", "a b", "{x}/*?>", "x" * 255]
+        self.store(broker, *names)
+        assert sorted(keys(self.drain(broker))) == sorted(names)
+
+
+class Deliveries(BrokerCase):
+    def test_no_more_than_the_limit_is_delivered_at_once(self, broker: Broker) -> None:
+        self.store(broker, "a", "b", "c")
+        assert 1 <= len(broker.receive(self.source or self.place, 2, self.soon)) <= 2
+
+    def test_an_empty_queue_returns_nothing_after_the_wait(self, broker: Broker) -> None:
+        start = self.monotonic()
+        assert list(broker.receive(self.source or self.place, 10, 0.2)) == []
+        assert 0.15 < self.monotonic() - start < self.soon
+
+    def test_a_queue_that_does_not_exist_is_an_error(self, broker: Broker) -> None:
+        with pytest.raises(BrokerUnavailable) as caught:
+            broker.receive(self.nowhere, 1, 0.2)
+        assert caught.value.missing is True
+        assert self.nowhere in str(caught.value)
+        self.store(broker, "a")
+        assert keys(self.drain(broker)) == ["a"]
+
+    def test_the_first_delivery_counts_as_one(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        assert self.drain(broker)[0].times in ((1,) if self.counts else (1, None))
+
+    def test_what_one_receiver_holds_another_does_not_get(self, broker: Broker) -> None:
+        names = [f"key-{number}" for number in range(6)]
+        self.store(broker, *names)
+        held = self.take(broker, 6)
+        other = self.another()
+        assert list(other.receive(self.source or self.place, 10, self.quiet)) == []
+        broker.settle([(delivery, Ack()) for delivery in held])
+        assert sorted(keys(held)) == names
+        assert self.nothing_comes(other)

@@ -1,0 +1,106 @@
+"""Settling: each delivery by its own word, once and for good, and without harm when it comes twice or late."""
+
+from __future__ import annotations
+
+from ...brokers.base import Ack, Broker, Extend, QueueDelivery, Reject, Requeue
+from .case import BrokerCase, keys
+
+__all__ = ["Settlements"]
+
+DELAY = 1.0
+
+
+class Settlements(BrokerCase):
+    def test_what_is_acknowledged_never_comes_again(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        self.settle(broker, self.take(broker)[0], Ack())
+        assert self.nothing_comes(broker)
+        broker.close()
+        assert self.nothing_comes(self.another())
+
+    def test_an_acknowledgement_settles_no_other_delivery(self, broker: Broker) -> None:
+        names = ["1", "2", "3", "4"]
+        self.store(broker, *names)
+        third = next(delivery for delivery in self.take(broker, 4) if delivery.key == "3")
+        self.settle(broker, third, Ack())
+        broker.close()
+        assert sorted(keys(self.drain(self.another()))) == ["1", "2", "4"]
+
+    def test_what_is_requeued_comes_again_and_counts(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        self.settle(broker, self.take(broker)[0], Requeue())
+        (again,) = self.take(broker)
+        assert again.key == "a"
+        assert again.times in ((2,) if self.counts else (2, None))
+
+    def test_what_is_requeued_for_later_comes_no_earlier(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        (delivery,) = self.take(broker)
+        start = self.monotonic()
+        self.settle(broker, delivery, Requeue(DELAY))
+        (again,) = self.take(broker)
+        assert self.monotonic() - start >= DELAY - 0.01
+        assert again.key == "a"
+        assert again.times in ((2,) if self.counts else (2, None))
+
+    def test_what_waits_for_its_time_lets_others_pass(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        self.settle(broker, self.take(broker)[0], Requeue(DELAY))
+        self.store(broker, "b")
+        assert keys(self.take(broker)) == ["b"]
+
+    def test_what_is_rejected_comes_no_more(self, broker: Broker) -> None:
+        self.store(broker, "a", "b")
+        first, second = self.take(broker, 2)
+        broker.settle([(first, Reject("not ours")), (second, Ack())])
+        assert self.nothing_comes(broker)
+        broker.close()
+        assert self.nothing_comes(self.another())
+
+    def test_each_delivery_is_settled_by_its_own_word(self, broker: Broker) -> None:
+        self.store(broker, "ack", "requeue", "reject", "extend")
+        words = {"ack": Ack(), "requeue": Requeue(), "reject": Reject(), "extend": Extend(5.0)}
+        broker.settle([(delivery, words[delivery.key]) for delivery in self.take(broker, 4)])
+        assert keys(self.take(broker)) == ["requeue"]
+        broker.close()
+        assert set(keys(self.drain(self.another()))) == {"requeue", "extend"}
+
+    def test_settling_twice_harms_nothing(self, broker: Broker) -> None:
+        self.store(broker, "a", "b")
+        first, second = self.take(broker, 2)
+        for word in (Ack(), Ack(), Requeue(), Reject(), Extend(1.0)):
+            self.settle(broker, first, word)
+        assert self.held_alone(broker, second)
+        self.settle(broker, second, Requeue())
+        self.settle(broker, second, Ack())  # its time is over: it was given back
+        assert keys(self.take(broker)) == [second.key]
+
+    def held_alone(self, broker: Broker, delivery: QueueDelivery) -> bool:
+        """The connection still works, and nothing came of the settlements that came too late."""
+        self.settle(broker, delivery, Extend(10.0))
+        return not broker.receive(self.source or self.place, 10, self.quiet)
+
+    def test_what_was_not_settled_comes_again_after_a_close(self, broker: Broker) -> None:
+        self.store(broker, "a", "b")
+        self.settle(broker, self.take(broker, 2)[0], Extend(0.5))
+        broker.close()
+        again = self.take(self.another(), 2)
+        assert sorted(keys(again)) == ["a", "b"]
+
+    def test_what_waited_for_its_time_comes_again_after_a_close(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        self.settle(broker, self.take(broker)[0], Requeue(DELAY))
+        broker.close()
+        assert keys(self.take(self.another())) == ["a"]
+
+    def test_a_settlement_after_the_close_does_nothing(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        (old,) = self.take(broker)
+        broker.close()
+        other = self.another()
+        (new,) = self.take(other)
+        for word in (Ack(), Reject(), Requeue(), Extend(60.0)):
+            self.settle(broker, old, word)
+        assert new.key == old.key == "a"
+        other.close()
+        assert keys(self.drain(self.another())) == ["a"]
