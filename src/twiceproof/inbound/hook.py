@@ -14,7 +14,7 @@ from ..claims.policy import Policy
 from ..errors import ForgottenEarlyWarning, Misuse
 from ..flows.flow import Flow
 from ..keys.key import is_blank
-from .source import Event, Source
+from .source import Envelope, Event, Source
 
 __all__ = [
     "DEFAULT_RETRY_SECONDS",
@@ -73,6 +73,12 @@ class Hook(Struct, frozen=True):
     on_failed: OnFailed = "retry"
     redact: tuple[str, ...] = ()
     recent_runs: RecentRuns = field(default_factory=RecentRuns)  # runs seen done a moment ago
+    admission: Callable[..., Any] | None = None  # what admits its events, if not `Admission`
+
+    @property
+    def target(self) -> str:
+        """What its events start; duplicates are counted under it."""
+        return self.flow.name
 
     def of(self, tenant: str) -> Hook:
         """Return the same hook for another tenant, whose events and runs are separate."""
@@ -80,7 +86,7 @@ class Hook(Struct, frozen=True):
             return self
         return structs.replace(self, flow=self.flow.of(tenant), policy=structs.replace(self.policy, tenant=tenant))
 
-    def arguments(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def arguments(self, event: Event, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Return the flow's arguments: one parameter gets the whole value, several get its fields. None: ignore it."""
         given = event.payload if self.make is None else self.make(event.payload)
         if given is None and self.make is not None:
