@@ -57,6 +57,7 @@ from .in_flow import InFlow
 from .triggers import Triggers
 
 if TYPE_CHECKING:
+    from ..inbound.queues.consumer import Consumer
     from ..reconcile.rebuild import RebuildPlan, RebuildTarget, Rebuilt
 
 __all__ = ["NEW_LEDGER", "App"]
@@ -123,6 +124,8 @@ class App(Declarations, Triggers, InFlow, Administration):
         self.flows: MutableMapping[str, Flow] = {}
         self.steps: list[Step] = []
         self.hooks: MutableMapping[str, Hook] = {}
+        self.consumers: MutableMapping[str, Consumer] = {}
+        self.brokers = {}
         self.tenants = Tenants(self.store, self.settings.tenant, clock)
         self._views: dict[str, App] = {}
         self.parts = Runtime(
@@ -293,6 +296,7 @@ class App(Declarations, Triggers, InFlow, Administration):
             view.settings = structs.replace(self.settings, tenant=validate_name("tenant", tenant))
             view.parts = self.parts.of(tenant)
             view.flows, view.hooks = OfTenant(self.flows, tenant), OfTenant(self.hooks, tenant)
+            view.consumers = OfTenant(self.consumers, tenant)
             self._views[tenant] = view
             self.tenants.add(tenant)
         return view
