@@ -12,15 +12,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
 
 from ...brokers.base import Ack, DeliverySettlement, QueueDelivery, Reject, Requeue
-from ...claims.claim import Busy, InReview, LostHold
+from ...claims.claim import Busy, Done, InReview, LostHold
 from ...claims.duplicates import source_var
 from ...claims.error_classification import CLEAN_VERDICTS, fault_of
 from ...claims.error_messages import unknown_after
@@ -127,6 +127,11 @@ class InlineAdmission(QueueAdmission):
         yield from scope.fail(fault, policy.life)
         return Admitted("failed", reason=why)
 
+    def _redelivered(self, done: Done) -> Operation[Admitted]:
+        """There is no run; a claim that a person settled has any result."""
+        yield from ()
+        return Admitted("duplicate")
+
     def _blocked(self, taken: EnterOutcome) -> Admitted:
         if isinstance(taken, InReview):
             return self._in_review()
@@ -196,16 +201,12 @@ def _admit(parts: Runtime, consumer: Consumer, envelope: Envelope, reading: Read
         return Admitted("failed", reason=f"{type(error).__name__}: {error}")
 
 
-@contextmanager
-def _correlated(envelope: Envelope) -> Iterator[None]:
+def _correlated(envelope: Envelope) -> AbstractContextManager[None]:
     """Give the sender's correlation id to the run, if it has a usable one."""
     try:
-        name = validate_key(envelope.header("correlation-id"))
+        return giving(validate_key(envelope.header("correlation-id")))
     except Misuse:
-        yield
-        return
-    with giving(name):
-        yield
+        return nullcontext()
 
 
 def settlement_of(consumer: Consumer, admitted: Admitted, times: int | None, roll: float) -> DeliverySettlement:
