@@ -111,6 +111,7 @@ class AsyncBroker(ABC, Generic[C]):
 
     def __init__(self, name: str, clock: Clock = system_clock) -> None:
         self._clock = clock
+        self._connections: dict[bool, C] = {}  # by whether it is the one that consumes
         self._thread = LoopThread(f"twiceproof-{name}")
         self._start_over()
         at_fork(self, in_child=AsyncBroker._start_over)
@@ -193,7 +194,7 @@ class AsyncBroker(ABC, Generic[C]):
     async def _receive(self, place: str, limit: int, wait: float) -> list[QueueDelivery]:
         try:
             connection = await self._open(consuming=True)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the client raises: there is no connection
             raise BrokerUnavailable(self._explain(error), missing=False) from None
         return await self._take(connection, place, limit, wait)
 
@@ -233,7 +234,7 @@ class AsyncBroker(ABC, Generic[C]):
     def _start_over(self) -> None:
         """At first; and in a forked child, where the thread and the connections are the parent's."""
         self._thread.reset()
-        self._connections: dict[bool, C] = {}  # by whether it is the one that consumes
+        self._connections = {}
         self._opening = {True: asyncio.Lock(), False: asyncio.Lock()}
         self._goodbyes: set[asyncio.Future[None]] = set()
 

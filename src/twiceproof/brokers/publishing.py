@@ -14,7 +14,9 @@ __all__ = ["AFTER_UNCONFIRMED", "lanes_of", "native_id", "publish_all", "unfit"]
 WINDOW = 500  # messages under way at once on one connection
 LONGEST_ID = 255  # bytes: what fits into AMQP's message-id, and into what other brokers have for it
 
-AFTER_UNCONFIRMED = Refused("It follows a message of the same order key that was not confirmed; publish that one first.")
+AFTER_UNCONFIRMED = Refused(
+    "It follows a message of the same order key that was not confirmed; publish that one first."
+)
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_|~-]{1,127}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 

@@ -20,6 +20,8 @@ from ...brokers.base import (
 
 __all__ = ["BrokerCase", "bodies", "keys"]
 
+MANY = 1_000
+
 
 def keys(deliveries: list[QueueDelivery]) -> list[str]:
     return [delivery.key for delivery in deliveries]
@@ -97,20 +99,23 @@ class BrokerCase:
         """Receive so many; fail if they do not come soon."""
         found: list[QueueDelivery] = []
         end = self.monotonic() + self.soon
-        while len(found) < count and (left := end - self.monotonic()) > 0:
-            found += broker.receive(self.source or self.place, count - len(found), left)
+        for _ in range(MANY):  # one that does not wait would be asked for ever, on a clock that only waiting moves
+            left = end - self.monotonic()
+            if len(found) < count and left > 0:
+                found += broker.receive(self.source or self.place, count - len(found), left)
         assert len(found) == count, f"{len(found)} deliveries came within {self.soon:g} seconds, not {count}"
         return found
 
     def drain(self, broker: Broker) -> list[QueueDelivery]:
         """Receive and acknowledge until nothing comes any more."""
         found: list[QueueDelivery] = []
-        while True:
+        for _ in range(MANY):
             batch = broker.receive(self.source or self.place, 100, self.quiet)
             if not batch:
                 return found
             found += batch
             broker.settle([(delivery, Ack()) for delivery in batch])
+        raise AssertionError(f"The queue does not empty: {keys(found[:10])} …")
 
     def nothing_comes(self, broker: Broker) -> bool:
         """Nothing comes, not even what the lease of another would have let go by now."""

@@ -35,7 +35,13 @@ class Contents(BrokerCase):
         assert bodies(self.drain(broker)) == [body]
 
     def test_headers_arrive_with_names_in_lower_case(self, broker: Broker) -> None:
-        sent = {"ce-id": "a", "Ce-Type": "orders.paid", "X-Note": "Grüße, 世界", "traceparent": "00-ab-cd-01", "empty": ""}
+        sent = {
+            "ce-id": "a",
+            "Ce-Type": "orders.paid",
+            "X-Note": "Grüße, 世界",
+            "traceparent": "00-ab-cd-01",
+            "empty": "",
+        }
         self.store(broker, "a", headers=sent)
         (delivery,) = self.drain(broker)
         wanted = {name.lower(): value for name, value in sent.items()}

@@ -85,12 +85,15 @@ class OrderKeys(BrokerCase):
         assert keys(self.drain(broker)) == ["1", "2", "3"]
 
     def test_nothing_passes_an_unconfirmed_message_of_its_order_key(self, broker: Broker) -> None:
+        """What follows is not handed over; or it is in the same hand-over, which is stored whole and in order."""
         self.store(broker, "before", order="a")
         self.lose_answers()
-        outcomes = broker.publish([self.message("1", order="a"), self.message("2", order="a")], 1.0)
-        assert [type(outcome) for outcome in outcomes] == [Unconfirmed, Refused]
+        first, second = broker.publish([self.message("1", order="a"), self.message("2", order="a")], 1.0)
         self.heal()
-        assert "2" not in keys(self.drain(broker))
+        assert isinstance(first, Unconfirmed)
+        assert isinstance(second, Refused | Unconfirmed)
+        found = keys(self.drain(broker))
+        assert "2" not in found or (isinstance(second, Unconfirmed) and found.index("1") < found.index("2"))
 
 
 class RepeatedKeys(BrokerCase):
