@@ -7,7 +7,7 @@ COMPILE := $(BIN)/python -m compileall -q src tests bench examples
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint prove bench docs clean
+.PHONY: help demo test check lint ruff mypy import-linter journeys prove bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,13 +24,25 @@ check: lint ## the quick ones: lint, types, and the tests without servers
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not server"
 
 lint: .venv/installed-check ## ruff, mypy --strict, import-linter; prints how many files one call passes through
+	@$(MAKE) --no-print-directory --jobs --keep-going $(SYNC) ruff mypy import-linter journeys
+
+# The parts of `lint`, at once; each shows its output when it has ended, where make can do that (from 4.0 on).
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+ruff:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+mypy:
 	$(BIN)/mypy
+
+import-linter:
 	$(BIN)/lint-imports
+
+journeys:
 	$(BIN)/python -m tools.journeys
 
-prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
+prove: .venv/installed-test ## all faults, on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED))
 
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run

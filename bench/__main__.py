@@ -19,6 +19,7 @@ from .machine import facts
 from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
+from .sections.effects import measure_effects
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
 from .sections.footprint import measure_footprint
@@ -26,6 +27,7 @@ from .sections.forgetting import measure_forgetting
 from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
 from .sections.recovery import measure_recovery
+from .sections.rows import measure_rows, measure_rows_on_mariadb
 from .sections.scale import measure_scale
 from .sections.store import measure_store
 from .sections.waiting import measure_waiting
@@ -99,12 +101,23 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         **{f"webhooks on {name}": partial(_webhooks, site_of[name], plan, progress) for name in LEDGERS},
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
+        **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
+        **{f"effects rows on {name}": partial(_rows, site_of[name], plan, progress) for name in LEDGERS},
+        "effects rows on mariadb": lambda: measure_rows_on_mariadb(plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }
 
 
 def _webhooks(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
     return measure_webhooks(site(), plan, progress)
+
+
+def _effects(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_effects(site(), plan, progress)
+
+
+def _rows(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_rows(site(), plan, progress)
 
 
 def _measured(name: str, section: Callable[[], Findings]) -> Findings:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 __all__ = ["FULL", "QUICK", "SECTIONS", "Plan"]
 
-SECTIONS = ("sqlite", "postgres", "valkey", "peers", "scale", "flows", "webhooks", "middleware", "import")
+SECTIONS = ("sqlite", "postgres", "valkey", "peers", "scale", "flows", "webhooks", "middleware", "effects", "import")
 
 
 class Plan(Struct, frozen=True):

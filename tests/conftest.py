@@ -4,9 +4,11 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers.keeper import scratch
 from twiceproof import threads as forks
@@ -17,15 +19,25 @@ pytest_plugins = ["tests.servers.fixtures", "tests.skips"]
 
 MANY = 500  # objects that a fork tells of itself: some eight for each app
 
+# What Hypothesis says of a test's speed is wall time, and depends on what else the machine does.
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any load")
+
 told = {"after the last collection": 0}
 
 
 def pytest_configure() -> None:
     """Temporary directories in memory where there is room: a disk's fsync takes milliseconds, and tests commit often.
 
-    `TMPDIR` and `--basetemp` have precedence.
+    Also those of the processes that tests start. `TMPDIR` and `--basetemp` have precedence.
     """
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(scratch()))
+    os.environ.setdefault("TMPDIR", str(scratch()))
+    tempfile.tempdir = None  # what was found before
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each core: tests wait half their time, for servers, processes and time-outs."""
+    return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

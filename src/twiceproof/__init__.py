@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .claims.claim import Busy, Done, Failed, Held, InReview, Mismatch
     from .effects.base import Absent, Happened, Unknown
     from .effects.duplicate_alerts import Notice, to_email, to_log, to_webhook
+    from .effects.providers import provider
     from .effects.repeat import Retry, check, keyed
     from .errors import (
         BatchFailed,
@@ -120,6 +121,7 @@ __all__ = [
     "env",
     "fingerprint",
     "keyed",
+    "provider",
     "stage",
     "to_email",
     "to_log",
@@ -149,6 +151,7 @@ _HOMES = {
         "to_log",
         "to_webhook",
     ),
+    ".effects.providers": ("provider",),
     ".flows.ordering.declaration": ("by",),
     ".flows.parallel.each": (
         "ItemDone",

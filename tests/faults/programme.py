@@ -27,12 +27,16 @@ FAULTS = {
     "F14": "f14_upgrades",
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
+    "F17": "f17_relay_killed",
+    "F21": "f21_lost_effects",
+    "F23": "f23_rebuild_killed",
     "H1": "h1_simulated_histories",
     "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
 LONGEST_FIRST = [
     "F1",
     "F16",
+    "F17",
     "F7",
     "F4",
     "F9",
@@ -48,6 +52,8 @@ LONGEST_FIRST = [
     "F12",
     "F14",
     "F15",
+    "F21",
+    "F23",
 ]
 
 

@@ -13,6 +13,8 @@ def test_each_call_is_one_act():
         "7 ftruncate(3</d/file>, 12)            = 0",
         "7 fdatasync(3</d/file>)                = 0",
         '7 unlink("\\x2f\\x64\\x2f\\x66") = 0',
+        '7 rename("\\x2f\\x61", "\\x2f\\x62") = 0',
+        '7 link("\\x2f\\x61", "\\x2f\\x62") = 0',
     ]
     assert list(read_tape(lines)) == [
         Op("create", "/d/file"),
@@ -21,6 +23,8 @@ def test_each_call_is_one_act():
         Op("truncate", "/d/file", 12),
         Op("sync", "/d/file"),
         Op("remove", "/d/f"),
+        Op("rename", "/a", data=b"/b"),
+        Op("link", "/a", data=b"/b"),
     ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tests.acceptance.places import Place, PostgresPlace, RedisPlace, SqlitePlace
+from tests.servers.keeper import scratch
 
 if TYPE_CHECKING:
     from tests.servers import PostgresServer, ValkeyServer
@@ -34,7 +35,9 @@ class Trial:
         self._valkey: ValkeyServer | None = None
 
     def __enter__(self) -> Self:
-        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="prove-")))
+        """The whole run is on a disk, with its fsync; a part of it in memory."""
+        root = scratch(disk=self.share >= 1.0)
+        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="prove-", dir=root)))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,6 +6,7 @@
 Not part of the package. The fixtures are in `tests.servers.fixtures`.
 """
 
+from tests.servers.mariadb import MariadbServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import NotOurs, StartFailed, Unavailable
@@ -16,6 +17,7 @@ __all__ = [
     "ClusterNode",
     "Counters",
     "FaultProxy",
+    "MariadbServer",
     "NotOurs",
     "PgBouncer",
     "PostgresServer",

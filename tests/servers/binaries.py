@@ -69,6 +69,16 @@ def rabbitmq_programs() -> Iterator[tuple[Path, Path]]:
         yield server, Path(mapper)
 
 
+def mariadb_programs() -> Iterator[tuple[Path, Path]]:
+    """The server and what makes its data directory. No wheel carries them."""
+    found = [
+        shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+        for name in ("mariadbd", "mariadb-install-db")
+    ]
+    if found[0] and found[1]:
+        yield Path(found[0]), Path(found[1])
+
+
 @cache
 def working(program: Path) -> str:
     """The first line of `--version`, or an empty string when the program does not run here."""

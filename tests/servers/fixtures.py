@@ -11,6 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from tests.servers.dovecot import Dovecot
+from tests.servers.mariadb import MariadbServer
 from tests.servers.nats import NatsServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
@@ -62,6 +64,19 @@ def valkey_server() -> Iterator[ValkeyServer]:
 @pytest.fixture(scope="session")
 def valkey_cluster() -> Iterator[ValkeyCluster]:
     yield from _running(ValkeyCluster())
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariadbServer]:
+    yield from _running(MariadbServer())
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
+    """A fresh database."""
+    url = mariadb_server.create_database()
+    yield url
+    mariadb_server.drop_database(url)
 
 
 @pytest.fixture(scope="session")
@@ -131,3 +146,8 @@ def fault_proxy() -> Iterator[Callable[[str, int], FaultProxy]]:
     yield make
     for proxy in made:
         proxy.close()
+
+
+@pytest.fixture(scope="session")
+def dovecot() -> Iterator[Dovecot]:
+    yield from _running(Dovecot())

@@ -124,13 +124,7 @@ class ServerProcess:
 
     def stop(self) -> None:
         """Shut down in good order, keeping the data."""
-        if self._process is not None:
-            self._process.send_signal(self.stop_signal)
-            try:
-                self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.kill()
-            self._discard()
+        self._leave(self.stop_signal)
 
     def kill(self) -> None:
         """SIGKILL to the server and all its children, as in a crash; `start()` brings it back."""
@@ -145,8 +139,14 @@ class ServerProcess:
         return self.start()
 
     def close(self) -> None:
-        """Stop for good and remove the directory."""
-        self.stop()
+        """End it at once and remove the directory: what a shutdown in good order would still write is not needed.
+
+        A Valkey that has just been promoted even refuses one, until it has written its first file.
+        """
+        if self.end_signal is signal.SIGKILL:
+            self.kill()
+        else:
+            self._leave(self.end_signal)
         if self._directory is not None:
             keeper.remove(self._directory)
             self._directory, self.port = None, 0
@@ -162,6 +162,15 @@ class ServerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _leave(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._discard()
 
     def _launch(self) -> None:
         with (self.directory / "server.log").open("wb") as log:

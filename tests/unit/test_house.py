@@ -18,7 +18,6 @@ TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 # Short modules with one importer, each with the reason for which it is a file of its own.
 SHORT_MODULES = {
     "claims.blobs.s3": "a technology",
-    "effects.mail": "a technology",
     "flows.engine.drift": "pure decisions are apart from what carries them out",
     "flows.ordering.turns": "what the engine asks of ordering, which is above the engine",
     "flows.transaction_deadline": "one thread for all transactions of a process",
@@ -27,6 +26,7 @@ SHORT_MODULES = {
     "server.routes.callbacks": "one file for each noun of the API",
     "server.routes.health": "one file for each noun of the API",
     "server.routes.webhooks": "one file for each noun of the API",
+    "stores.sqlite.bulk": "the files of a technology have the same names",
     "stores.sqlite.notify": "the files of a technology have the same names",
 }
 LONG_MODULES: dict[str, str] = {}

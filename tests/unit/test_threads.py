@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import threading
+import time
 import weakref
 
 import pytest
@@ -134,8 +135,17 @@ def test_apps_that_come_and_go_leave_nothing_to_tell(tmp_path):
     before = len(forks._living)
     for _ in range(5):
         open_and_close()
-    gc.collect()
-    assert len(forks._living) == before
+    assert _settles(lambda: len(forks._living) <= before)
+
+
+def _settles(holds):
+    """Whether it comes to hold: a thread that is in the middle of its last turn has its owner for a moment longer."""
+    for _ in range(200):
+        gc.collect()
+        if holds():
+            return True
+        time.sleep(0.01)
+    return False
 
 
 # -- background threads --------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -17,7 +18,7 @@ from twiceproof.errors import TwiceproofError, TwiceproofWarning
 from .docstrings import docstring
 from .table import code, prose, table
 
-__all__ = ["app_methods", "app_parts", "constructor", "errors", "is_error", "public", "signature"]
+__all__ = ["app_methods", "app_parts", "constructor", "effect_block", "errors", "is_error", "public", "signature"]
 
 WIDTH = 100
 WITH_METHODS = {"Resource"}  # users call them; the methods of the other classes are called by the engine
@@ -59,6 +60,16 @@ def public(names: str) -> list[str]:
     lines: list[str] = []
     for name in names.split():
         lines += _entry(name, getattr(twiceproof, name))
+    return lines[:-1]
+
+
+def effect_block(words: str) -> list[str]:
+    """An entry for each of these names of a block of effects: `sql find_or_create upsert`."""
+    block, *names = words.split()
+    module = import_module(f"twiceproof.effects.{block}")
+    lines: list[str] = []
+    for name in names:
+        lines += _entry(f"{block}.{name}", getattr(module, name))
     return lines[:-1]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import api, commands, errors, examples, journeys, problems, routes, server, settings, stores
+from . import api, commands, errors, examples, journeys, problems, providers, routes, server, settings, stores
 from .block import Maker
 
 __all__ = ["DOCS", "MAKERS", "pages"]
@@ -32,8 +32,11 @@ MAKERS: Mapping[str, Maker] = {
     "app": api.constructor,
     "app-methods": api.app_methods,
     "public": api.public,
+    "effect-block": api.effect_block,
     "public-errors": api.errors,
     "journey": journeys.journey,
+    "providers": providers.provider_table,
+    "provider-notes": providers.provider_notes,
 }
 
 

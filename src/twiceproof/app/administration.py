@@ -433,7 +433,9 @@ class Administration:
             if not flows or flow.name in flows:
                 flow.refuse_best_effort()
         presence = partial(Presence, self.parts.store, self.parts.owner(), lambda: self._served(flows), concurrency)
-        worker = Worker(self.parts, self.duties, concurrency=concurrency, flows=flows, presence=presence)
+        make = None if flows else self.parts.root.beside_worker
+        beside = None if make is None else make()
+        worker = Worker(self.parts, self.duties, concurrency=concurrency, flows=flows, presence=presence, beside=beside)
         self.tenants.workers.add(worker)
         return worker
 

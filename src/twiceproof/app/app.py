@@ -54,6 +54,7 @@ from ..stores.open import anchored, open_store, sqlite_file
 from .administration import Administration
 from .declarations import Declarations
 from .in_flow import InFlow
+from .messaging import Messaging
 from .triggers import Triggers
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ ledgers = logging.getLogger("twiceproof.ledger")
 NEW_LEDGER = "this is a new ledger: %s; if there was one already, name it by its whole path"
 
 
-class App(Declarations, Triggers, InFlow, Administration):
+class App(Declarations, Triggers, InFlow, Messaging, Administration):
     """A ledger and everything that is declared on it. `App()` keeps it in the SQLite file twiceproof.db.
 
     Args:
@@ -315,6 +316,7 @@ class App(Declarations, Triggers, InFlow, Administration):
             incidents.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
+        self.stop_messaging()
         self.store.close()
 
     def __enter__(self) -> App:

@@ -26,6 +26,7 @@ COMMANDS = {  # each with the module that defines it
     "ids": "flows",
     "approvals": "approvals",
     "hooks": "hooks",
+    "messages": "messages",
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
@@ -38,6 +39,7 @@ COMMANDS = {  # each with the module that defines it
     "demo": "demo",
     "work": "serve",
     "workers": "flows",
+    "relay": "serve",
     "serve": "serve",
     "tokens": "tokens",
 }

@@ -20,8 +20,9 @@ from .target import LedgerTarget, no_target
 if TYPE_CHECKING:
     from ..app.app import App
     from ..flows.workers.worker import Worker
+    from ..outbox.relay import Relay
 
-__all__ = ["serve", "take_json", "work"]
+__all__ = ["relay", "serve", "take_json", "work"]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -137,7 +138,7 @@ def work(
     """
     timeout = seconds(drain, name="drain", positive=False)
     with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
-        if not any(duty.queues() for duty in found.duties):
+        if not any(duty.queues() for duty in found.duties) and not found.routing.targets:
             raise Misuse(f"{app} declares no flows, so a worker has nothing to do; put @app.flow(key=…) on a function.")
         worker = found.worker(concurrency=concurrency, flows=flows)
         with _metrics(found, worker, metrics_host, metrics_port):
@@ -182,8 +183,8 @@ def _store(app: App) -> str:
 
 
 @contextmanager
-def _draining_on_signals(worker: Worker) -> Iterator[None]:
-    """Drain the worker on the first SIGTERM or SIGINT, and stop it on the second."""
+def _draining_on_signals(worker: Worker | Relay) -> Iterator[None]:
+    """Drain it on the first SIGTERM or SIGINT, and stop it on the second."""
 
     def handle(number: int, frame: Any) -> None:
         (worker.stop if worker.draining else worker.drain)()
@@ -194,6 +195,51 @@ def _draining_on_signals(worker: Worker) -> Iterator[None]:
     finally:
         for sign, handler in before.items():
             signal.signal(sign, handler)
+
+
+relay_log = logging.getLogger("twiceproof.relay")
+
+RELAY_EPILOG = """\b
+Examples:
+  twiceproof relay shop:app
+  twiceproof relay shop:app --until-idle
+Exit codes: 0 drained, or idle with --until-idle; 1 stopped while messages were
+being published, which are published again with the same keys.
+"""
+
+
+@click.command(epilog=RELAY_EPILOG)
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--drain", metavar="TIME", default="30s", show_default=True, help="Time to wait for confirmations after SIGTERM."
+)
+@click.option("--until-idle", is_flag=True, help="Exit when no message is due.")
+@click.option(
+    "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log JSON lines to stderr."
+)
+@no_target
+@click.pass_context
+def relay(ctx: click.Context, app: str, drain: str, until_idle: bool) -> None:
+    """Publish messages to the brokers and webhooks of an app, without running flows.
+
+    `twiceproof work` and `twiceproof serve` do so beside their worker. Start as many relays as you like, on any number
+    of machines. On SIGTERM or Ctrl-C it takes no new messages, and waits for confirmations.
+    """
+    timeout = seconds(drain, name="drain", positive=False)
+    with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
+        if not found.routing.targets:
+            raise Misuse(
+                f"{app} declares no broker, so a relay has nothing to do; write app.broker(…) and app.route(…)."
+            )
+        running = found.relay()
+        names = ", ".join(sorted(found.routing.targets))
+        relay_log.info("publishing to %s from %s", names, _store(found))
+        _log_new_ledger(relay_log, found)
+        with _draining_on_signals(running):
+            running.run(until_idle=until_idle, patience=timeout)
+        if running.join(0):
+            raise click.exceptions.Exit(NEGATIVE)
+    relay_log.info("stopped after %d messages", running.published)
 
 
 server_log = logging.getLogger("twiceproof.server")

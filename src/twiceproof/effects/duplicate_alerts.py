@@ -23,6 +23,8 @@ from ..secret import Secret, secrets_of
 from ..stores.base import Store
 
 if TYPE_CHECKING:
+    from email.message import EmailMessage
+
     from .webhook_client import Outbound
 
 __all__ = [
@@ -130,7 +132,7 @@ def to_webhook(
     outbound.check(url)
 
     def send(notice: Notice) -> None:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(notice.last_at))
+        at = _utc(notice.last_at, "%Y-%m-%dT%H:%M:%SZ")
         body = msgspec.json.encode({"type": notice.type, "timestamp": at, "data": notice})
         headers = {"content-type": "application/json", **signed_headers(notice.id, now(), body, secrets_of(secret))}
         answer = outbound.post(url, body, headers)
@@ -152,15 +154,39 @@ def to_email(
     timeout: float = 10.0,
 ) -> Hook:
     """Send by SMTP. Use `tls="none"` only for a relay on the same machine or network."""
-    from .mail import Relay, send  # imported late: loads SMTP and TLS
+    from .smtp import smtp  # imported late: loads SMTP and TLS
 
-    if tls not in ("starttls", "tls", "none"):
-        raise Misuse(f'tls={tls!r} is not known; use "starttls", "tls" or "none".')
-    if user and tls == "none":
-        raise Misuse('A password must not be sent unencrypted; use tls="starttls" or "tls".')
-    relay = Relay(host, port, user, password, tls, timeout)
+    server = smtp(host, port=port, user=user, password=password, tls=tls, timeout=timeout)
     people = [to] if isinstance(to, str) else list(to)
-    return lambda notice: send(relay, notice, sender, people)
+
+    def send(notice: Notice) -> None:
+        server.deliver(_mail(notice, sender, people), sender, people)
+
+    return send
+
+
+def _mail(notice: Notice, sender: str, people: Sequence[str]) -> EmailMessage:
+    """Build the mail, with one Message-ID per notice, so that a mail server can recognise a repeat."""
+    from email.message import EmailMessage
+
+    mail = EmailMessage()
+    mail["From"], mail["To"] = sender, ", ".join(people)
+    mail["Subject"] = _one_line(f"Twiceproof: {notice.line}")[:200]
+    mail["Message-ID"] = f"<{notice.id}@twiceproof.invalid>"
+    mail.set_content(
+        f"{_one_line(notice.line)}\n\nFirst: {_utc(notice.first_at)}\nLast: {_utc(notice.last_at)}\n"
+        f"Tenant: {notice.tenant}\n\nLook: {_one_line(notice.look)}\n"
+    )
+    return mail
+
+
+def _one_line(text: str) -> str:
+    """Replace control characters: external text must not add headers."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _utc(at: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    return time.strftime(form, time.gmtime(at))
 
 
 log = logging.getLogger("twiceproof")

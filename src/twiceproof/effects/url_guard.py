@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..errors import Misuse
 
-__all__ = ["Allowed", "GuardedUrl", "NotAllowed", "read_target", "refuse_address"]
+__all__ = ["Allowed", "GuardedUrl", "NotAllowed", "check_addresses", "read_target", "refuse_address"]
 
 
 Address = IPv4Address | IPv6Address
@@ -175,6 +175,18 @@ _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 class NotAllowed(Misuse):
     """The URL may not be called. Carries `url` without its query, and `reason`."""
+
+
+def check_addresses(host: str, addresses: Iterable[str], allowed: Allowed = NOTHING) -> None:
+    """Refuse the name if any of its addresses is forbidden, whichever would be connected to."""
+    for address in addresses:
+        why = refuse_address(address, host, allowed)
+        if why:
+            raise NotAllowed(
+                f"{host} is not called: {why}. Use a public address, or permit this one with allow=.",
+                url=host,
+                reason=why,
+            )
 
 
 class GuardedUrl(Struct, frozen=True):

@@ -23,9 +23,9 @@ from typing import Any
 from msgspec import Struct
 
 from ..errors import Misuse, NotDone
-from .url_guard import Allowed, GuardedUrl, NotAllowed, read_target, refuse_address
+from .url_guard import Allowed, GuardedUrl, check_addresses, read_target
 
-__all__ = ["Outbound", "SentRequest", "resolve", "signed_headers"]
+__all__ = ["Outbound", "SentRequest", "resolve", "signed_headers", "within"]
 
 
 MOST_ANSWER = 64 * 1024
@@ -77,7 +77,7 @@ class Outbound:
         """Check a URL before it is stored. It is checked again, with its resolved addresses, for each request."""
         target = read_target(url, self._allowed, http=self._http, ports=self._ports)
         if target.is_literal:
-            self._check_addresses(target, [target.host])
+            check_addresses(target.host, [target.host], self._allowed)
         return target
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> SentRequest:
@@ -95,24 +95,13 @@ class Outbound:
         if target.is_literal:
             return target.host
         try:
-            addresses = _within(self._left(deadline), lambda: self._resolve(target.host, target.port))
+            addresses = within(self._left(deadline), lambda: self._resolve(target.host, target.port))
         except OSError as error:
             raise NotDone(f"{target.host} could not be resolved ({error}); nothing was sent.") from error
         if not addresses:
             raise NotDone(f"{target.host} has no address; nothing was sent.")
-        self._check_addresses(target, addresses)
+        check_addresses(target.host, addresses, self._allowed)
         return addresses[0]
-
-    def _check_addresses(self, target: GuardedUrl, addresses: Sequence[str]) -> None:
-        """Refuse the name if any of its addresses is forbidden, whichever would be connected to."""
-        for address in addresses:
-            why = refuse_address(address, target.host, self._allowed)
-            if why:
-                raise NotAllowed(
-                    f"{target.host} is not called: {why}. Use a public address, or permit this one with allow=.",
-                    url=target.host,
-                    reason=why,
-                )
 
     def _connect(self, target: GuardedUrl, address: str, deadline: float) -> http.client.HTTPConnection:
         try:
@@ -168,7 +157,7 @@ class Outbound:
         return left
 
 
-def _within(seconds: float, work: Callable[[], Sequence[str]]) -> Sequence[str]:
+def within(seconds: float, work: Callable[[], Sequence[str]]) -> Sequence[str]:
     """Resolve with a time limit: the resolver has none, and the name's owner can delay it."""
     answers: Queue[Sequence[str] | OSError] = Queue()
     threading.Thread(target=lambda: answers.put(_tried(work)), name="twiceproof-resolve", daemon=True).start()

@@ -80,7 +80,7 @@ class EffectStep(Step):
         if work is not None:
             bound.plan = structs.replace(self.plan, repeat=TRANSACTION, timeout=None)
             store, limit = self._parts.store, self.plan.timeout
-            bound.transaction = Transaction(lambda: store, _on_connection(work), None, limit)
+            bound.transaction = Transaction(lambda: store, _on_connection(work), getattr(work, "connect", None), limit)
         return bound
 
     def _result_type(self, returned: Any) -> ResultType:
@@ -158,12 +158,17 @@ def _key() -> str:
 
 
 def _sending_headers(work: Callable[[str], Any], key: str) -> Any:
-    known = correlation()
-    token = outgoing_headers.set(MappingProxyType({**({"correlation-id": known} if known else {}), **_trace()}))
+    token = outgoing_headers.set(MappingProxyType(outgoing_context()))
     try:
         return work(key)
     finally:
         outgoing_headers.reset(token)
+
+
+def outgoing_context() -> dict[str, str]:
+    """Return the headers by which a receiver's logs lead back here: the correlation id and the trace context."""
+    known = correlation()
+    return {**({"correlation-id": known} if known else {}), **_trace()}
 
 
 def _trace() -> dict[str, str]:
@@ -179,9 +184,9 @@ def _trace() -> dict[str, str]:
     return carrier
 
 
-def _on_connection(work: Callable[[Any], Any]) -> Callable[..., Any]:
+def _on_connection(work: Callable[[Any, str], Any]) -> Callable[..., Any]:
     def within(connection: Any, *args: Any, **kwargs: Any) -> Any:
-        return work(connection)
+        return work(connection, _key())
 
     return within
 

@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from ..claims.claim import parse_space, run_address, space_of_run, validate_name
@@ -70,6 +70,7 @@ class Runtime:
         self.flusher = LedgerFlusher()
         self.verdicts = ErrorRegistry()
         self.lives: dict[str, Lifetime] = {}  # retention of the flows that are declared here
+        self.beside_worker: Callable[[], Any] | None = None  # makes what runs beside a worker: the relay of messages
         self._draining = False
 
     @property

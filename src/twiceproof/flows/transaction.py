@@ -15,7 +15,7 @@ from msgspec import Struct
 from ..claims.results import Packed
 from ..errors import Misuse, NotDone
 from ..operations import Operation, Raised, Returned, UserCall, await_, block
-from ..records import Address, Check, Conflict, Lost, Write, Written
+from ..records import Address, Check, Conflict, Insert, Lost, Write, Written
 from ..stores.base import Store
 from ..stores.user_drivers import MaybeAwait
 from ..stores.user_transaction import Join, JoinedStore, Opened, Torn, open_from
@@ -38,11 +38,19 @@ __all__ = [
     "TransactionRefused",
     "attempt_joined",
     "joining",
+    "outgoing_inserts",
 ]
 
 
 # The ledger's final writes, given what the function returned: batches of one space each, the entry's last.
 Record = Callable[[Any], Sequence[Sequence[Write]]]
+
+
+class TransactionWrites(Struct, frozen=True):
+    """What a transaction writes before it commits: other records on its join first, then the ledger's final writes."""
+
+    writes: Record
+    before: Callable[[Join], Operation[None]]
 
 
 LIMIT = 600.0  # seconds, where no timeout= is given: without it, a silent connection would block for ever
@@ -144,7 +152,7 @@ class Transaction:
     # -- running ---------------------------------------------------------------------------------
 
     def attempt(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None, give_up: Act = _nothing
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], record: TransactionWrites | None, give_up: Act = _nothing
     ) -> Operation[Ran]:
         """Open, work, record, commit. What ends with `Raised` was rolled back.
 
@@ -170,7 +178,7 @@ class Transaction:
         opened: Opened,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        record: Record | None,
+        record: TransactionWrites | None,
         give_up: Act,
     ) -> Operation[Ran]:
         from .transaction_deadline import deadlines
@@ -195,14 +203,16 @@ class Transaction:
         return time.told(ran)
 
     def _within(
-        self, join: Join, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None
+        self, join: Join, args: tuple[Any, ...], kwargs: dict[str, Any], record: TransactionWrites | None
     ) -> Operation[Ran]:
         """What is not committed when this returns is rolled back by the caller."""
         finding = yield from self._call(join.handle, args, kwargs)
         if isinstance(finding, Raised):
             return Raised(join.explain(finding.error))
         written: Written | None = None
-        for batch in record(finding.value) if record is not None else ():
+        if record is not None:
+            yield from record.before(join)
+        for batch in record.writes(finding.value) if record is not None else ():
             outcome = yield from join.write(*batch)
             if not isinstance(outcome, Written):
                 return TransactionRefused(outcome)
@@ -308,12 +318,14 @@ Joined = Recorded | LedgerHasNews | NeedsPerson | Raised
 Done = Callable[[Any], tuple[EntryNote, Packed]]
 
 
-def attempt_joined(session: Session, calling: StepCall, done: Done) -> Operation[Joined]:
+def attempt_joined(session: Session, calling: StepCall, done: Done, outgoing: list[Any]) -> Operation[Joined]:
     transaction = calling.step.transaction
     assert transaction is not None  # noqa: S101 - checked before
-    draft = _Draft(session, calling, done)
+    draft = _Draft(session, calling, done, outgoing)
     hold, heartbeat = session.hold, session.parts.heartbeat
-    ran = yield from transaction.attempt(calling.args, calling.kwargs, draft.writes, lambda: heartbeat.drop(hold))
+    ran = yield from transaction.attempt(
+        calling.args, calling.kwargs, TransactionWrites(draft.writes, draft.send), lambda: heartbeat.drop(hold)
+    )
     if isinstance(ran, Committed) and ran.written is not None and draft.entry is not None:
         session.recorded(draft.entry, ran.written)
         calling.step.results.warn_if_lossy(ran.value, draft.packed)
@@ -329,13 +341,21 @@ def attempt_joined(session: Session, calling: StepCall, done: Done) -> Operation
 class _Draft:
     """The entry as it would be, made after the function returned and before the commit."""
 
-    def __init__(self, session: Session, calling: StepCall, done: Done) -> None:
+    def __init__(self, session: Session, calling: StepCall, done: Done, outgoing: list[Any]) -> None:
         self.entry: Entry | None = None
         self.packed = Packed()
         self.name = calling.name
         self.fence = 0
         self._session = session
         self._done = done
+        self._outgoing = outgoing
+
+    def send(self, join: Join) -> Operation[None]:
+        """Write messages that have a space of their own: in the same transaction, before the entry."""
+        if self._outgoing:
+            from .sending import in_transaction
+
+            yield from in_transaction(join, self._session.parts.tenant, self._outgoing)
 
     def writes(self, value: Any) -> Sequence[Sequence[Write]]:
         """Includes the slots of an ordered run:
@@ -349,7 +369,15 @@ class _Draft:
         self.fence = held.fence
         ours = Check(held.at, fence=held.fence)
         turn = [(Check(slot.held.at, fence=slot.held.fence),) for slot in session.slots]
-        return *turn, (ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None))
+        sent = outgoing_inserts(session, self._outgoing) if self._outgoing else []
+        return *turn, (ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None), *sent)
+
+
+def outgoing_inserts(session: Session, outgoing: list[Any]) -> list[Insert]:
+    """Return the messages of a step, as writes that go with its completion."""
+    from .sending import inserts_of
+
+    return inserts_of(session, outgoing)
 
 
 def _reread_ledger(

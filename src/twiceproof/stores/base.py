@@ -43,6 +43,7 @@ __all__ = [
     "indexed_by_time",
     "migrations",
     "refuse_locked",
+    "row_of",
     "scan_all",
     "soonest",
 ]
@@ -85,7 +86,8 @@ class Store(Protocol):
         """Records of a kind, page by page. A record that stays put is met exactly once."""
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], *, limit: int = 100) -> Request[Sequence[Record]]:
-        """What lies in these spaces, of these kinds, at most so much of each space (and kind); in no order."""
+        """What lies in these spaces, of these kinds: of each space (and kind) at most so much, the first by key; in no
+        order."""
 
     def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
         """Several `write`s at once, each for itself: they share commits. An error is the answer to its own."""
@@ -198,6 +200,15 @@ POINT = "point to one with --store URL or TWICEPROOF_STORE"
 
 class NoLedger(StoreError):
     """There is no ledger where the URL points. Carries `findings`, where the server could be examined without one."""
+
+
+def row_of(record: Record) -> tuple[object, ...]:
+    """Return a record as SQL stores have it in a row, from the space to the body."""
+    at = record.at
+    return (
+        *(at.space, at.kind, at.key, record.state, int(record.version), record.fence, record.nonce),
+        *(record.created_at, record.updated_at, record.lease_until, record.queue, record.due_at, record.body),
+    )
 
 
 LOCKED_LEDGER = 2_147_483_647  # among the numbers of migrations: a ledger that must not be used

@@ -300,6 +300,14 @@ class SealedJoins:
         outcome = yield from self._inner.land(driver, mark, self._engine.sealed(batch))
         return self._engine.opened_outcome(outcome)
 
+    def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
+        return self._inner.check_for_inserts(driver, mark, ordered=ordered)
+
+    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+        sealed = [self._engine.sealed(batch) for batch in batches]
+        landed = yield from self._inner.insert_each(driver, mark, sealed)
+        return [self._engine.opened_outcome(outcome) for outcome in landed]
+
     def loosen(self, driver: Driver) -> None:
         self._inner.loosen(driver)
 

@@ -164,6 +164,13 @@ class GroupedStore:
         listen = getattr(self.engine, "listen", None)  # an engine may be notified of changes in other processes
         return None if listen is None else listen(self.changes.notify_matching)
 
+    def notify(self, names: Collection[str]) -> None:
+        """Wake those who wait for these names, here and in other processes: something may have changed there."""
+        self.changes.notify(names)
+        tell = getattr(self.engine, "tell", None)  # an engine that notifies other processes of its own commits
+        if tell is not None:
+            tell(names)
+
     def join(self, connection: Any) -> Join:
         """Write within the user's own transaction: it lands if they commit. SQL stores only; drive what it returns."""
         if self._closed:

@@ -44,7 +44,10 @@ class MaybeAwait(Request[Any]):
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
                 answer.close()
-            raise Misuse("This connection is one to be awaited; make the function under @app.transaction `async def`.")
+            raise Misuse(
+                "This connection is one to be awaited; make the function under @app.transaction `async def`, or the "
+                "block of app.outbox an `async with`."
+            )
         return answer
 
     async def wait(self) -> Any:

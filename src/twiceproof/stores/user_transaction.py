@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from ..errors import Misuse
 from ..operations import Operation
-from ..records import Batch, Outcome, Write
+from ..records import Batch, Insert, Outcome, Write
 from .user_drivers import Driver, MaybeAwait, is_connection, is_django
 from .validate import validate_writes
 
@@ -29,6 +29,10 @@ class Joins(Protocol):
     def connect(self, *, awaited: bool) -> Any:
         """A connection to the store's own database, as the user's function gets it where no connect= is given."""
 
+    def is_own(self, driver: Driver) -> Operation[bool]:
+        """Whether the connection is to the store's own database, as the same user, so that the ledger may be written
+        on it."""
+
     def lock(self, driver: Driver) -> Operation[None]:
         """What is needed once the transaction is ours to open."""
 
@@ -40,6 +44,13 @@ class Joins(Protocol):
 
     def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
         """Check the batch's conditions and write it. Raises `Torn` if the transaction is not the one marked."""
+
+    def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
+        """As `check`, for a transaction of which only inserts are part that share the fate of the user's own rows: any
+        isolation level and durability will do, unless the inserts are to be in the order of their commits."""
+
+    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+        """Land batches of one Insert each, with one statement where the server allows it."""
 
     def loosen(self, driver: Driver) -> None:
         """Before the transaction is ended by us."""
@@ -95,6 +106,21 @@ class Join:
             yield from self._check()
         yield from self._driver.flush()
         return (yield from self._joins.land(self._driver, self._mark, Batch(writes, self._ids())))
+
+    def insert_each(self, inserts: Sequence[Insert], *, ordered: bool) -> Operation[Sequence[Outcome]]:
+        """Insert records of spaces of their own in the transaction that is open, each independently of the others.
+
+        `ordered`: the caller writes records to one space afterwards, whose order is that of the commits.
+        """
+        for insert in inserts:
+            validate_writes((insert,), self._limit)
+        yield from self._driver.flush()
+        if not self._mark:
+            mark = self._ids()
+            yield from self._joins.check_for_inserts(self._driver, mark, ordered=ordered)
+            self._mark = mark
+        batches = [Batch((insert,), self._ids()) for insert in inserts]
+        return (yield from self._joins.insert_each(self._driver, self._mark, batches)) if batches else ()
 
     def _check(self) -> Operation[None]:
         mark = self._ids()

@@ -9,6 +9,7 @@ from twiceproof.flows.history.queries import Filter, list_runs
 from twiceproof.operations import block
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("server", ["postgres_dsn", "redis_url"])
 @pytest.mark.parametrize("state", ["review", "done"])
 def test_a_list_of_runs_or_of_claims_reads_what_it_shows(request, monkeypatch, server, state):

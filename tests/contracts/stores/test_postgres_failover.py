@@ -264,7 +264,7 @@ def test_a_write_whose_wait_for_the_standby_was_ended_is_not_acknowledged(alone,
             while not admin.execute(END_WAITING).fetchall():
                 time.sleep(0.005)
 
-    alone.engine._commits._patience = 5.0
+    alone.engine._commits._patience = 1.0
     ending = threading.Thread(target=end)
     ending.start()
     with pytest.raises(StoreUnavailable) as unknown:

@@ -32,7 +32,7 @@ class Disk:
         self.directory = directory
         self.names: dict[str, Inode] = {}
         self.kept_names: dict[str, Inode] = {}
-        self.pending: list[tuple[str, Inode | None]] = []  # a name and what it means from then on
+        self.pending: list[dict[str, Inode | None]] = []  # names, and what they mean from then on
 
     def do(self, op: Op) -> None:
         name = PurePath(op.path).name
@@ -42,10 +42,13 @@ class Disk:
             return
         elif op.kind == "create":
             if name not in self.names:
-                self._name(name, Inode())
+                self._name({name: Inode()})
         elif op.kind == "remove":
             if name in self.names:
-                self._name(name, None)
+                self._name({name: None})
+        elif op.kind in ("rename", "link"):
+            other = PurePath(op.data.decode()).name
+            self._name({other: self.names[name]} | ({name: None} if op.kind == "rename" else {}))
         elif name in self.names:  # what is written to a file without a name is nobody's any more
             self._change(self.names[name], op)
 
@@ -55,11 +58,9 @@ class Disk:
         else:
             inode.pending.append(op)
 
-    def _name(self, name: str, inode: Inode | None) -> None:
-        self.pending.append((name, inode))
-        self.names.pop(name, None)
-        if inode is not None:
-            self.names[name] = inode
+    def _name(self, changes: dict[str, Inode | None]) -> None:
+        self.pending.append(changes)
+        _rename(self.names, changes)
 
     def _sync_names(self) -> None:
         self.kept_names = dict(self.names)
@@ -70,10 +71,8 @@ class Disk:
     def cut(self, dice: random.Random) -> dict[str, bytes]:
         """What is found when the power is back. Asking changes nothing: the same moment can be cut in many ways."""
         names = dict(self.kept_names)
-        for name, inode in self.pending[: dice.randint(0, len(self.pending))]:  # a file system keeps these in order
-            names.pop(name, None)
-            if inode is not None:
-                names[name] = inode
+        for changes in self.pending[: dice.randint(0, len(self.pending))]:  # a file system keeps these in order
+            _rename(names, changes)
         keep = dice.choice([0.0, 0.5, 0.9, 1.0])
         return {name: self._left(inode, dice, keep) for name, inode in names.items()}
 
@@ -85,6 +84,13 @@ class Disk:
         for op in survivors:
             apply(found, torn(op, dice) if dice.random() < 0.2 else op)
         return bytes(found)
+
+
+def _rename(names: dict[str, Inode], changes: dict[str, Inode | None]) -> None:
+    for name, inode in changes.items():
+        names.pop(name, None)
+        if inode is not None:
+            names[name] = inode
 
 
 def torn(op: Op, dice: random.Random) -> Op:

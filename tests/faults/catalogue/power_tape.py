@@ -13,7 +13,7 @@ from msgspec import Struct
 
 __all__ = ["CALLS", "Op", "read_tape", "record"]
 
-CALLS = "openat,pwrite64,write,ftruncate,fdatasync,fsync,unlink"
+CALLS = "openat,pwrite64,write,ftruncate,fdatasync,fsync,unlink,rename,link"
 ROOT = Path(__file__).parents[3]
 
 _FD = r"\d+<(?P<path>[^>]*)>"
@@ -23,18 +23,19 @@ _LINE = re.compile(
     rf"|(?P<truncate>ftruncate)\({_FD.replace('path', 'cut')}, (?P<size>\d+)\) += 0"
     rf"|(?P<sync>f(?:data)?sync)\({_FD.replace('path', 'synced')}\) += 0"
     rf"|(?P<create>openat)\([^)]*O_CREAT[^)]*\) += {_FD.replace('path', 'opened')}"
-    rf"|(?P<remove>unlink)\({_BYTES.replace('data', 'gone')}\) += 0)"
+    rf"|(?P<remove>unlink)\({_BYTES.replace('data', 'gone')}\) += 0"
+    rf"|(?P<name>rename|link)\({_BYTES.replace('data', 'old')}, {_BYTES.replace('data', 'new')}\) += 0)"
 )
 _UNFINISHED, _RESUMED = " <unfinished ...>", re.compile(r"<\.\.\. \w+ resumed>")
 
 
 class Op(Struct, frozen=True):
-    """One act on one file (or on its directory, for `sync`): create, write, truncate, sync or remove."""
+    """One act on one file (or on its directory, for `sync`): create, write, truncate, sync, remove, rename or link."""
 
     kind: str
     path: str
     offset: int = 0  # of a write; the length of a truncation
-    data: bytes = b""
+    data: bytes = b""  # of a write; the other name of a file that is renamed or linked
 
 
 def record(directory: Path, durability: str, calls: int) -> list[Op]:
@@ -77,6 +78,8 @@ def _op(found: re.Match[str]) -> Op:
         return Op("sync", _text(found["synced"]))
     if found["create"]:
         return Op("create", _text(found["opened"]))
+    if found["name"]:
+        return Op(found["name"], _bytes(found["old"]).decode(), data=_bytes(found["new"]))
     return Op("remove", _bytes(found["gone"]).decode())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tests.faults.planted import claims, flows, keys, stores
+from tests.faults.planted import claims, effects, flows, keys, outbox, rebuilds, stores
 from tests.faults.planted.plant import Plant
 
 POSTGRES, VALKEY = ("postgres",), ("valkey",)
@@ -58,6 +58,15 @@ PLANTS: dict[str, Plant] = dict(
         _plant(keys.forms_not_folded, "F12"),
         _plant(keys.blank_accepted, "F12"),
         _plant(keys.case_folded, "F12"),
+        _plant(outbox.publish_before_commit, "F17"),
+        _plant(outbox.mark_before_confirm, "F17"),
+        _plant(outbox.whole_batch_verdict, "F17"),
+        _plant(outbox.lane_not_bumped, "F17"),
+        _plant(outbox.key_per_attempt, "F17"),
+        _plant(effects.sent_again_without_key, "F21"),
+        _plant(effects.key_left_out, "F21"),
+        _plant(rebuilds.adopted_as_queued, "F23"),
+        _plant(rebuilds.settled_as_absent, "F23"),
     ]
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.moto import moto_server
 from tests.unit.flows.stage import Died, DyingEngine
 from twiceproof import App, Misuse, Resource, ResultNotKept, StoreUnavailable, ValueRefused
 from twiceproof.claims.blobs import BlobStore, open_blob_store, path_of, run_of
@@ -31,18 +32,11 @@ BYTES = bytes(range(256)) * 1_000
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    boto3 = pytest.importorskip("boto3")
-    moto = pytest.importorskip("moto.server")
-    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        endpoint = f"http://{host}:{port}"
+    with moto_server() as endpoint:
+        import boto3
+
         boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="shop")
         yield f"s3://shop/ledger?endpoint={endpoint}&region=us-east-1"
-    server.stop()
 
 
 @pytest.fixture(params=["store", "dir", "s3"])

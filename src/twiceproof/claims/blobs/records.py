@@ -97,7 +97,8 @@ def externalise(shelf: BlobStore | None, pieces: Sequence[Insert]) -> Operation[
         return tuple(pieces)
     found = []
     for piece in pieces:
-        found += [piece] if piece.state == AWAY else (yield from _place(shelf, piece))
+        stays = piece.state == AWAY or piece.at.kind != RESOURCE_KIND  # a message is no value of the run
+        found += [piece] if stays else (yield from _place(shelf, piece))
     return tuple(found)
 
 

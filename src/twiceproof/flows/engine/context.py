@@ -102,6 +102,7 @@ class Attempt(Struct, frozen=True):
     space: str
     step: str
     starts: int
+    outgoing: list[Any] = []  # messages that are written with the step's completion
 
     @property
     def effect_key(self) -> str:
@@ -156,6 +157,8 @@ def plain_session(what: str) -> Session | None:
 
 
 def is_on_loop() -> bool:
+    if "asyncio" not in sys.modules:  # loading it takes a third of a program's start
+        return False
     import asyncio
 
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Raw, Struct, field, structs
 
-from ...claims.blobs.records import externalise
+from ...claims.blobs.records import RESOURCE_KIND, externalise
 from ...claims.claim import NO_RESULT, Fault, LostHold, Settlement, Spill, body_of
 from ...claims.error_messages import DURING, claim_lost, inherited
 from ...claims.held_claim import INHERITED, HeldClaim
@@ -368,7 +368,8 @@ class Ledger:
             if entry.state in (STEP_DONE, STEP_FAILED):
                 note = entry.note
                 found = Evidence(held.owner, held.fence, note.result, note.spill, note.fault, entry.name)
-                large = [structs.replace(piece, queue=EXPIRE, due_in=KEEP) for piece in pieces]
+                values = [piece for piece in pieces if piece.at.kind == RESOURCE_KIND]  # messages are not sent
+                large = [structs.replace(piece, queue=EXPIRE, due_in=KEEP) for piece in values]
                 yield from self._claims.store.write(evidence_write(held.at.space, found), *large)
 
 

@@ -25,7 +25,7 @@ from ...operations import InThread, Operation, Raised, Returned, Sleep, UserCall
 from ..external_ids import write_missing_pointers, write_pointer
 from ..ordering.turns import newer_version_applied, still_first
 from ..step import StepCall, called_with
-from ..transaction import LedgerHasNews, attempt_joined
+from ..transaction import LedgerHasNews, attempt_joined, outgoing_inserts
 from .context import Attempt, attempt_var
 from .decisions import (
     Act,
@@ -57,12 +57,13 @@ log = logging.getLogger("twiceproof")
 class StepRunner:
     """Carries out one call of a step, until there is a result, a failure, or a reason to stop the run."""
 
-    __slots__ = ("_call", "_ledger", "_session", "_step")
+    __slots__ = ("_call", "_ledger", "_outgoing", "_session", "_step")
 
     def __init__(self, session: Session, call: StepCall) -> None:
         self._session = session
         self._ledger = session.ledger
         self._call = call
+        self._outgoing: list[Any] = []
         self._step = call.step
 
     def run(self) -> Operation[Any]:
@@ -188,7 +189,9 @@ class StepRunner:
     def _attempt(self, note: EntryNote) -> Operation[Any]:
         """Call the step's function once, and return how that ended."""
         session, call, plan = self._session, self._call, self._step.plan
-        token = attempt_var.set(Attempt(session.space, call.name, note.starts))
+        attempt = Attempt(session.space, call.name, note.starts)
+        self._outgoing = attempt.outgoing
+        token = attempt_var.set(attempt)
         finding: Any
         try:
             if self._step.transaction is not None:
@@ -205,7 +208,7 @@ class StepRunner:
 
     def _attempt_joined(self, note: EntryNote) -> Operation[Any]:
         """Attempt a step in the transaction of its own entry; one that blocks, on a thread for an awaiting flow."""
-        joined = attempt_joined(self._session, self._call, partial(self._completed, note))
+        joined = attempt_joined(self._session, self._call, partial(self._completed, note), self._outgoing)
         transaction = self._step.transaction
         if self._step.is_async and transaction is not None and not transaction.is_awaited:
             return (yield from InThread(lambda: block(joined)))
@@ -372,7 +375,8 @@ class StepRunner:
 
     def _complete(self, note: EntryNote, value: Any) -> None:
         done, packed = self._completed(note, value)
-        self._session.finished(self._call.name, STEP_DONE, done, *packed.writes(self._session.space, None))
+        sent = outgoing_inserts(self._session, self._outgoing) if self._outgoing else ()
+        self._session.finished(self._call.name, STEP_DONE, done, *packed.writes(self._session.space, None), *sent)
         self._step.results.warn_if_lossy(value, packed)
 
     def _completed(self, note: EntryNote, value: Any) -> tuple[EntryNote, Packed]:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -28,7 +28,7 @@ from .log import About, about_var
 from .presence import Presence
 from .store_clock import StoreClock
 
-__all__ = ["InterruptibleCall", "RunExecutor", "Worker"]
+__all__ = ["Companion", "InterruptibleCall", "RunExecutor", "Worker"]
 
 
 R = TypeVar("R")
@@ -42,6 +42,20 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds, while other workers hold what
 FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds, while the store is unavailable
 
 
+class Companion(Protocol):
+    """What runs beside a worker, on threads of its own, and ends with it: the relay of messages."""
+
+    def start(self) -> None: ...
+
+    def drain(self) -> None: ...
+
+    def join(self, patience: float) -> int:
+        """Wait for what is under way. Return how much has not ended."""
+
+    def run(self, *, until_idle: bool = False) -> int:
+        """Carry out what is due."""
+
+
 class Worker:
     """One thread fetches due records, and an executor carries them out."""
 
@@ -53,6 +67,7 @@ class Worker:
         concurrency: int = 10,
         flows: Collection[str] = (),
         presence: Callable[[], Presence] | None = None,
+        beside: Companion | None = None,
     ) -> None:
         if concurrency < 1:
             raise Misuse(f"A worker with {concurrency} places does nothing; give it one or more.")
@@ -61,6 +76,7 @@ class Worker:
         self._duties = duties
         self._flows = frozenset(flows)  # empty: all that are declared
         self._make_presence = presence
+        self._beside = beside
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
         self._watched: list[list[str]] = []
@@ -92,6 +108,8 @@ class Worker:
     def drain(self) -> None:
         """Take nothing new. Steps under way may end; their runs are handed back before the next step."""
         self.draining = self.parts.draining = True
+        if self._beside is not None:
+            self._beside.drain()
         self._fetch.abort()
         self._watch.wake()
 
@@ -109,14 +127,21 @@ class Worker:
             self._check()
             if presence is not None:
                 presence.start()
+            if self._beside is not None and not until_idle:
+                self._beside.start()
             while not self.draining:
                 pause = self._round()
                 if until_idle and self._idle:
                     break
                 if pause > 0:
                     self._watch.wait(pause)
+            if self._beside is not None and until_idle and not self.draining:
+                self._beside.run(until_idle=True)
             return self._drain(patience)
         finally:
+            if self._beside is not None:
+                self._beside.drain()
+                self._beside.join(patience)
             if presence is not None:
                 presence.leave()
             self._fetch.close()

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ...claims.once import Once
 from ...claims.request import ClaimRequestFactory
+from ...flows.effect_step import EffectStep
 from ...flows.flow import Flow
 from ...flows.step import Step
 from ...inbound.hook import Hook
@@ -29,6 +30,7 @@ from .calls import (
     steps_in,
     writes_files,
 )
+from .http_calls import RequestCall, effect_class, requests_in, sends_mail, sends_our_key, stated_window
 from .source import SourceTree, is_set, literal
 
 __all__ = ["RULES", "ChecklistFinding", "ChecklistRule", "drawn_in_key", "of_flow", "of_hook", "of_once", "of_step"]
@@ -103,6 +105,22 @@ RULES = {
             "Send app.effect_key() along, as the provider wants it, or declare check(probe) or never.",
         ),
         ChecklistRule(
+            "provider-without-key",
+            "The provider takes an idempotency key and gets none, so a request that is sent again is done again.",
+            'Name it: http.post(url, …, provider="stripe"); with another client send '
+            'provider("stripe").headers(app.effect_key()), and declare repeat=provider("stripe").',
+        ),
+        ChecklistRule(
+            "window-too-long",
+            "After its window the provider has forgotten the key, and takes a repeat for a new order.",
+            'Let its row decide: repeat=provider("brevo"), or http.post(…, provider="brevo") without repeat=.',
+        ),
+        ChecklistRule(
+            "mail-as-safe",
+            "Declared safe, it may run twice, and the recipient gets two e-mails.",
+            'Declare it repeat="never", or check(probe) with a look into the folder of sent mail.',
+        ),
+        ChecklistRule(
             "dangerous-before-safe",
             "If what follows fails, something that cannot be taken back has already happened.",
             "Put it last, behind everything that may still fail, or give it an undo.",
@@ -165,6 +183,7 @@ def of_step(step: Step) -> Iterator[ChecklistFinding]:
     yield from _declaration(step, source)
     yield from _key_sent(step, source)
     yield from _work(step.name, source, step.plan.repeat.kind, alone=step.transaction is None)
+    yield from _requests(step, source)
 
 
 def of_once(once: Once) -> Iterator[ChecklistFinding]:
@@ -250,15 +269,21 @@ def _order(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
     called, arms = steps_in(source), Arms(source.body)
     for number, (call, step) in enumerate(called):
         later = [other for at, other in called[number + 1 :] if other is not step and arms.can_follow(call, at)]
-        if not later or step.plan.repeat.kind == "safe" or step.undo is not None:
+        kind = _kind(step)
+        if not later or kind == "safe" or step.undo is not None:
             continue
         line = source.line(call)
-        repeatable = [other for other in later if other.plan.repeat.kind != "never"]
-        if step.plan.repeat.kind == "never" and repeatable:
+        repeatable = [other for other in later if _kind(other) != "never"]
+        if kind == "never" and repeatable:
             found = f"{step.name} cannot be repeated, and {repeatable[0].name} comes after it"
             yield _found("dangerous-before-safe", source, line, flow.name, found)
         else:  # a transaction too: it is committed when its step ends, even if the run fails later
             yield _found("missing-undo", source, line, flow.name, f"{step.name} has no undo=, and is not the last step")
+
+
+def _kind(step: Step) -> str:
+    """How a step may be repeated; of an effect, what its description shows ("" if it does not)."""
+    return effect_class(SourceTree(step.function)) if isinstance(step, EffectStep) else step.plan.repeat.kind
 
 
 def _loops(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
@@ -286,10 +311,44 @@ def _key_sent(step: Step, source: SourceTree) -> Iterator[ChecklistFinding]:
     """Whether the key is sent in the step or in what it calls. True where the source cannot be read."""
     if step.plan.repeat.kind != "keyed" or not source.body:
         return
-    for part in parts_of(source):
-        if any(getattr(node, "attr", getattr(node, "id", "")) == "effect_key" for node in part.nodes(ast.expr)):
-            return
+    if sends_our_key(source):
+        return
     yield _found("keyed-without-key", source, source.first_line, step.name, "app.effect_key() is nowhere in it")
+
+
+def _requests(step: Step, source: SourceTree) -> Iterator[ChecklistFinding]:
+    """Requests to known providers: whether they carry the key, and for how long that is relied on."""
+    for call in requests_in(source):
+        found = [*_unkeyed(call, step, source), *_overlong(call, step), *_safe_post(call)]
+        for rule, told in found:
+            yield _found(rule, source, source.line(call.node), step.name, told)
+
+
+def _unkeyed(call: RequestCall, step: Step, source: SourceTree) -> Iterator[tuple[str, str]]:
+    row = call.row
+    if row is None or row.kind != "keyed" or call.names_provider or step.plan.repeat.kind == "keyed":
+        return
+    if not sends_our_key(source):
+        yield "provider-without-key", f'{call.path}() to {row.title} without its key (provider="{row.id}")'
+
+
+def _overlong(call: RequestCall, step: Step) -> Iterator[tuple[str, str]]:
+    row, declared = call.row, step.plan.repeat
+    stated = stated_window(call) if call.is_ours else declared.window if declared.kind == "keyed" else None
+    if row is not None and row.kind == "keyed" and stated is not None and stated > row.window_seconds:
+        yield "window-too-long", f"{stated / 3600:g} h are relied on, and {row.title} remembers a key for {row.window}"
+
+
+def _safe_post(call: RequestCall) -> Iterator[tuple[str, str]]:
+    given = literal(call.node, "repeat")
+    declared = call.is_ours and isinstance(given, ast.Constant) and given.value == "safe"
+    if declared and call.method in ("POST", "PATCH") and (call.row is None or call.row.kind != "safe"):
+        yield "create-not-upsert", f'{call.path}() with repeat="safe"'
+
+
+def _mails(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
+    for call, path in sends_mail(source):
+        yield _found("mail-as-safe", source, source.line(call), name, f'{path}() where "safe" is declared')
 
 
 def _work(name: str, source: SourceTree, repeat: str, *, alone: bool = True) -> Iterator[ChecklistFinding]:
@@ -299,6 +358,7 @@ def _work(name: str, source: SourceTree, repeat: str, *, alone: bool = True) -> 
         yield from _drawn(name, source)
     if repeat == "safe":
         yield from _creation(name, source)
+        yield from _mails(name, source)
     elif alone:
         yield from _batch(name, source)
 

@@ -11,7 +11,7 @@ import psycopg
 from ...clock import Clock, system_clock
 from ...errors import StoreError, StoreUnavailable
 from ...records import Address, Record
-from ..base import LOCKED_LEDGER, LedgerLock
+from ..base import LOCKED_LEDGER, LedgerLock, row_of
 from .schema import SCHEMA, in_schema, split_schema
 
 __all__ = ["PostgresBulk"]
@@ -71,7 +71,7 @@ class PostgresBulk:
         with _translated(), self._db.transaction(), self._db.cursor() as cursor:
             with cursor.copy(self._sql(COPY)) as copy:
                 for _, record in rows:
-                    copy.write_row(_values(record))
+                    copy.write_row(row_of(record))
             cursor.execute(self._sql(UNLOCK), (LOCKED_LEDGER,))
             if lock is not None:
                 cursor.execute(self._sql(SET_LOCK), (LOCKED_LEDGER, lock.text()))
@@ -119,22 +119,3 @@ def _record(row: tuple[Any, ...]) -> Record:
     _, space, kind, key, state, version, fence, nonce, created, updated, lease, queue, due, body = row
     at = Address(space, kind, key)
     return Record(at, body, state, str(version), fence, nonce, created, updated, lease, queue, due)
-
-
-def _values(record: Record) -> tuple[Any, ...]:
-    at = record.at
-    return (
-        at.space,
-        at.kind,
-        at.key,
-        record.state,
-        int(record.version),
-        record.fence,
-        record.nonce,
-        record.created_at,
-        record.updated_at,
-        record.lease_until,
-        record.queue,
-        record.due_at,
-        record.body,
-    )

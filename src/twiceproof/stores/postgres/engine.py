@@ -53,7 +53,7 @@ from .notify import OnChange, PostgresListener, PostgresNotifier
 from .primary import Primary
 from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
-__all__ = ["PostgresEngine", "PostgresScan"]
+__all__ = ["PostgresEngine", "PostgresScan", "connection_parameters"]
 
 
 PAGE = """
@@ -221,7 +221,7 @@ class PostgresEngine:
         self._named = named is not None
         self._newest = 0
         self._calls = ServerFunctions(schema)
-        self._parameters = _parameters(url)
+        self._parameters = connection_parameters(url)
         self._primary = Primary(schema)
         greet = self._primary.greet
         self._commits = PostgresConnection(
@@ -293,6 +293,10 @@ class PostgresEngine:
             for place in names_to_notify(batch)
         )
         return answers
+
+    def tell(self, names: Collection[str]) -> None:
+        """Notify other processes of a change that another connection has committed."""
+        self._notifier.tell(names)
 
     def _watch_numbers(self, answers: Sequence[Outcome | Again]) -> None:
         """They only grow, as long as it is the same ledger. A connection that never broke shows no other sign."""
@@ -367,7 +371,7 @@ def _one(rows: Sequence[Sequence[bytes | None]]) -> bytes:
     return rows[0][0] or b""
 
 
-def _parameters(url: str) -> dict[str, Any]:
+def connection_parameters(url: str) -> dict[str, Any]:
     """The URL taken apart, with our time-outs where it gives none."""
     try:
         given = conninfo_to_dict(url)

@@ -6,17 +6,18 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import psycopg
 
 from ...clock import Clock, jitter
 from ...errors import Misuse, StoreError
 from ...operations import Operation
-from ...records import Batch, Outcome
+from ...records import Batch, Conflict, Insert, Outcome, Written
 from ..base import Again
 from ..user_drivers import Driver, Pause
 from ..user_transaction import Torn
 from ..waiting import held_elsewhere
-from .codec import COMMIT_TYPES, commit_values, outcomes
+from .codec import COMMIT_TYPES, commit_values, fetch_values, found, outcomes
 from .schema import EQ, TEXT, in_schema
 
 __all__ = ["PostgresJoins"]
@@ -33,6 +34,7 @@ pg_catalog.concat((SELECT system_identifier FROM pg_catalog.pg_control_system())
 coalesce(pg_catalog.to_regclass('{{schema}}.twiceproof_records')::pg_catalog.oid::{TEXT}, 'no table of twiceproof'))
 """  # noqa: S608 - constants
 WHERE = f"SELECT {_TABLE}"
+WHOSE = f"SELECT {_TABLE}, current_user::{TEXT}"
 # The mark goes with its transaction. On a connection that commits by itself it is gone at once.
 MARK = f"SELECT pg_catalog.set_config('twiceproof.joined', $1::{TEXT}, true)"
 FOUND = f"""
@@ -51,6 +53,31 @@ LAND = (
     f"THEN {{schema}}.twiceproof_commit({_VALUES})::{TEXT} END"
 )
 
+# For inserts alone: what must be known, and the mark, in one statement; whether the mark stays shows when they land.
+MARKED = f"""
+SELECT {_TABLE}, pg_catalog.set_config('twiceproof.joined', $1::{TEXT}, true),
+    pg_catalog.current_setting('transaction_isolation')"""
+# A space is locked so that no sender of the same key is waited for; many locks would fill the server's table.
+INSERT_EACH = f"""
+INSERT INTO {{schema}}.twiceproof_records (
+    space, kind, key, version, fence, nonce, created_at, updated_at, state, lease_until, queue, due_at, body
+)
+SELECT w.space, w.kind, w.key, n.number, 0, w.nonce, n.at, n.at, w.state, NULL, w.queue,
+    n.at OPERATOR(pg_catalog.+) w.due, w.body
+FROM (SELECT pg_catalog.nextval('{{schema}}.twiceproof_number') OPERATOR(pg_catalog.+) 1 AS number,
+    {{schema}}.twiceproof_now() AS at) AS n,
+    pg_catalog.json_to_recordset($1::{TEXT}::pg_catalog.json) AS w(space {TEXT}, kind {TEXT}, key {TEXT},
+        nonce {TEXT}, state {TEXT}, queue {TEXT}, due pg_catalog.float8, body {TEXT})
+WHERE CASE WHEN pg_catalog.current_setting('twiceproof.joined', true) {EQ} $2::{TEXT}
+    THEN NOT $3::{TEXT}::pg_catalog.bool OR {{schema}}.twiceproof_hold(w.space) ELSE false END
+ON CONFLICT DO NOTHING RETURNING nonce"""  # noqa: S608 - constants
+_FETCHED = ", ".join(f"${n}::{TEXT}" for n in range(2, 6))
+FETCH = (
+    f"SELECT CASE WHEN pg_catalog.current_setting('twiceproof.joined', true) {EQ} $1::{TEXT} "
+    f"THEN {{schema}}.twiceproof_fetch({_FETCHED})::{TEXT} END"
+)
+FEW_LOCKS = 100
+
 
 class PostgresJoins:
     dialect = "postgresql"
@@ -59,7 +86,11 @@ class PostgresJoins:
         self._parameters = parameters
         self._ask = ask
         self._asks_where = in_schema(WHERE, schema)
+        self._asks_whose = in_schema(WHOSE, schema)
         self._found, self._land = (in_schema(sql, schema).decode() for sql in (FOUND, LAND))
+        self._marked, self._insert_each, self._fetch = (
+            in_schema(sql, schema).decode() for sql in (MARKED, INSERT_EACH, FETCH)
+        )
         self._clock = clock
         self._where = ""
         self._patience = patience
@@ -78,6 +109,11 @@ class PostgresJoins:
             return psycopg.AsyncConnection.connect(**self._parameters)
         return psycopg.connect(**self._parameters)
 
+    def is_own(self, driver: Driver) -> Operation[bool]:
+        ((where, user),) = yield from driver.rows(self._asks_whose.decode(), [])
+        ((our_where, our_user),) = self._ask(self._asks_whose, ())
+        return (where, user) == ((our_where or b"").decode(), (our_user or b"").decode())
+
     def lock(self, driver: Driver) -> Operation[None]:
         """Nothing here: the space's lock is taken by the ledger's write, and held from there to the commit."""
         yield from ()
@@ -86,11 +122,7 @@ class PostgresJoins:
         self._where = self._where or self._ask_where()
         yield from driver.rows(MARK, [mark])
         ((where, marked, isolation, durable, session),) = yield from driver.rows(self._found, [])
-        if where != self._where:
-            raise Misuse(
-                f"The connection is to another database than the ledger's ({where}, not {self._where}); "
-                'effect and ledger entry commit together only in one. Use @app.step(repeat="keyed") or check(…).'
-            )
+        self._refuse_other_database(where, "effect and ledger entry", 'Use @app.step(repeat="keyed") or check(…).')
         if marked != mark:
             raise Misuse("The connection commits each statement by itself; turn its autocommit mode off.")
         if isolation != "read committed":
@@ -98,6 +130,51 @@ class PostgresJoins:
         if durable == "off":
             raise Misuse("The connection would lose its last commits in a crash; set synchronous_commit=on.")
         return str(session)
+
+    def _refuse_other_database(self, where: str, what: str, advice: str) -> None:
+        if where != self._where:
+            raise Misuse(
+                f"The connection is to another database than the ledger's ({where}, not {self._where}); "
+                f"{what} commit together only in one. {advice}"
+            )
+
+    # -- inserts alone ---------------------------------------------------------------------------
+
+    def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
+        yield from driver.adopt()
+        self._where = self._where or self._ask_where()
+        ((where, _, isolation),) = yield from driver.rows(self._marked, [mark])
+        self._refuse_other_database(where, "your rows and the messages", "Send from a flow instead: app.send(…).")
+        if ordered and isolation != "read committed":
+            raise Misuse(
+                f"An ordered message needs READ COMMITTED, and this transaction is {isolation}; set it so, or leave "
+                "out order=."
+            )
+
+    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+        known: dict[str, Outcome] = {}
+        left, deadline = list(batches), self._clock.monotonic() + self._patience
+        while left:
+            locks = "t" if len(batches) <= FEW_LOCKS else "f"
+            landed = yield from driver.rows(self._insert_each, [_inserts(left), mark, locks])
+            known |= {str(nonce): Written("", 0, 0.0) for (nonce,) in landed}
+            left = [batch for batch in left if batch.nonce not in known]
+            if left:
+                known |= yield from self._found_instead(driver, mark, left)
+                left = [batch for batch in left if batch.nonce not in known]
+            if left:  # of another transaction that has not ended
+                if self._clock.monotonic() >= deadline:
+                    raise held_elsewhere(unsure=False)
+                yield from Pause(self._clock, jitter(PAUSE))
+        return [known[batch.nonce] for batch in batches]
+
+    def _found_instead(self, driver: Driver, mark: str, left: Sequence[Batch]) -> Operation[dict[str, Outcome]]:
+        values = [value.decode() for value in fetch_values([batch.writes[0].at for batch in left]) if value is not None]
+        ((text,),) = yield from driver.rows(self._fetch, [mark, *values])
+        if text is None:
+            raise Misuse("The connection commits each statement by itself; open a transaction on it first.")
+        there = zip(left, found(text.encode()), strict=True)
+        return {b.nonce: Conflict(b.writes[0].at, one.record, one.now) for b, one in there if one.record is not None}
 
     def end(self, session: str) -> None:
         """Its connection was cut here, but with a silent network the server does not learn of it."""
@@ -128,3 +205,22 @@ class PostgresJoins:
 
 def _texts(batch: Batch) -> Sequence[str | None]:
     return [None if value is None else value.decode() for value in commit_values([batch])]
+
+
+def _inserts(batches: Sequence[Batch]) -> str:
+    rows = [
+        {
+            "space": write.at.space,
+            "kind": write.at.kind,
+            "key": write.at.key,
+            "nonce": batch.nonce,
+            "state": write.state,
+            "queue": write.queue,
+            "due": write.due_in,
+            "body": write.body,
+        }
+        for batch in batches
+        for write in batch.writes
+        if isinstance(write, Insert)
+    ]
+    return msgspec.json.encode(rows).decode()

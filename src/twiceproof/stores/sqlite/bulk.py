@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...clock import Clock, system_clock
 from ...records import Record
-from ..base import LOCKED_LEDGER, LedgerLock
+from ..base import LOCKED_LEDGER, LedgerLock, row_of
 from .connection import begin_immediate, open_handle, translated
 from .rows import COLUMNS, catch_up, record_of
 from .schema import require_ledger
@@ -66,7 +66,7 @@ class SqliteBulk:
         with translated():
             begin_immediate(self._db, self._clock, PATIENCE)
             try:
-                self._db.executemany(LOAD, (_values(ident, record) for ident, record in rows))
+                self._db.executemany(LOAD, ((ident, *row_of(record)) for ident, record in rows))
                 self._db.execute("DELETE FROM twiceproof_migrations WHERE number=?", (LOCKED_LEDGER,))
                 if lock is not None:
                     self._db.execute("INSERT INTO twiceproof_migrations VALUES (?, ?)", (LOCKED_LEDGER, lock.text()))
@@ -93,23 +93,3 @@ class SqliteBulk:
         with translated():
             (value,) = self._db.execute(sql).fetchone()
         return int(value)
-
-
-def _values(ident: int, record: Record) -> tuple[object, ...]:
-    at = record.at
-    return (
-        ident,
-        at.space,
-        at.kind,
-        at.key,
-        record.state,
-        int(record.version),
-        record.fence,
-        record.nonce,
-        record.created_at,
-        record.updated_at,
-        record.lease_until,
-        record.queue,
-        record.due_at,
-        record.body,
-    )

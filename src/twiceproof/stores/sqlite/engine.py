@@ -238,7 +238,7 @@ class SqliteEngine:
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
         marks = ",".join("?" * len(kinds))
-        sql = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind IN ({marks}) LIMIT ?"  # noqa: S608
+        sql = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind IN ({marks}) ORDER BY kind, key LIMIT ?"  # noqa: S608
         with self._reader() as db:
             return [record_of(row) for space in spaces for row in db.execute(sql, (space, *kinds, limit))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...clock import Clock, jitter
 from ...errors import Misuse
 from ...operations import Operation
 from ...records import Batch, Outcome
-from ..user_drivers import Driver, Pause
+from ..user_drivers import Driver, Pause, Sqlite3Driver
 from ..user_transaction import Torn
 from .connection import BUSY_PAUSE, held_for_too_long, is_busy, open_handle
 from .rows import VersionCounter, land_counted
@@ -39,6 +39,10 @@ class SqliteJoins:
     def connect(self, *, awaited: bool) -> sqlite3.Connection:
         return open_handle(self._path)
 
+    def is_own(self, driver: Driver) -> Operation[bool]:
+        yield from ()
+        return self._is_ledger(self._file_of(driver.raw()))
+
     def under_way(self) -> bool:
         """Whether a transaction is open, also on a connection that we did not open."""
         for driver in list(self._joined):
@@ -62,10 +66,16 @@ class SqliteJoins:
             yield from Pause(self._clock, jitter(BUSY_PAUSE))
         db.set_authorizer(_refuse_ends)
 
-    def _refuse_other_file(self, db: sqlite3.Connection) -> None:
+    def _file_of(self, db: sqlite3.Connection) -> str:
         with _plainly(db):
-            name = next(file for _, schema, file in db.execute("PRAGMA database_list") if schema == "main")
-        if not name or not Path(name).exists() or not Path(name).samefile(self._path):
+            return str(next(file for _, schema, file in db.execute("PRAGMA database_list") if schema == "main"))
+
+    def _is_ledger(self, name: str) -> bool:
+        return bool(name) and Path(name).exists() and Path(name).samefile(self._path)
+
+    def _refuse_other_file(self, db: sqlite3.Connection) -> None:
+        name = self._file_of(db)
+        if not self._is_ledger(name):
             raise Misuse(
                 f"The connection's file is {name or 'in memory'}, and the ledger's is {self._path}; effect and ledger "
                 'entry commit together only in one file. Use that file, or @app.step(repeat="keyed") or check(…).'
@@ -88,6 +98,26 @@ class SqliteJoins:
             db.execute(f'SAVEPOINT "{mark}"')
         yield from ()
         return ""
+
+    def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
+        if not isinstance(driver, Sqlite3Driver):  # that one may open its transaction only now
+            yield from driver.adopt()
+        self._joined.add(driver)
+        db = driver.raw()
+        self._refuse_other_file(db)
+        with _plainly(db):
+            if not db.in_transaction:
+                _begin_as_the_driver_would(db)
+            self._take_lock(db)
+            db.execute(f'SAVEPOINT "{mark}"')
+        yield from ()
+
+    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+        db = driver.raw()
+        with _plainly(db):
+            landed = land_counted(db, batches, VersionCounter(), self._clock.now())
+        yield from ()
+        return landed
 
     def _take_lock(self, db: sqlite3.Connection) -> None:
         try:
@@ -140,6 +170,13 @@ def _has_lock(db: sqlite3.Connection) -> bool:
         finally:
             db.execute(f"PRAGMA busy_timeout={int(patience)}")
         return True
+
+
+def _begin_as_the_driver_would(db: sqlite3.Connection) -> None:
+    """Python's default mode opens a transaction before the first change: these inserts are one."""
+    if db.isolation_level is None:
+        raise Misuse("The connection is in no transaction; run BEGIN IMMEDIATE on it first.")
+    db.execute("BEGIN IMMEDIATE")
 
 
 def _level(db: sqlite3.Connection) -> int:

@@ -12,6 +12,9 @@ from tests.faults.catalogue.killing.deadly import BEFORE, LANDED, Point
 from tests.faults.catalogue.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, ResultNotKept
 from twiceproof.claims.retention import sweep
+from twiceproof.effects import sql
+from twiceproof.effects.base import Effect
+from twiceproof.effects.sql import Row
 from twiceproof.operations import Operation, block
 from twiceproof.records import Remove, Replace, Write
 from twiceproof.stores.user_transaction import Join
@@ -89,7 +92,8 @@ class Joined(Scene):
 
     name = "joined"
     stores = ("sqlite", "postgres")
-    points = (Point("transaction commit"),)
+    moment = "transaction commit"
+    points = (Point(moment),)
 
     def declare(self, app: App) -> None:
         @app.transaction
@@ -123,9 +127,9 @@ class Joined(Scene):
         commit = Join.commit
 
         def dying(join: Join) -> Operation[None]:
-            self.orders.pass_by("transaction commit", BEFORE)
+            self.orders.pass_by(self.moment, BEFORE)
             yield from commit(join)
-            self.orders.pass_by("transaction commit", LANDED)
+            self.orders.pass_by(self.moment, LANDED)
 
         return dying
 
@@ -137,4 +141,34 @@ class Joined(Scene):
             yield f"one row and its entry expected, seen {seen.ended}"
 
 
-KEEPING_SCENES: tuple[type[Scene], ...] = (Swept, Joined)
+class Created(Joined):
+    """A row of sql.find_or_create in the ledger's own database: the one who created it is told so, killed or not."""
+
+    name = "created"
+    moment = "commit of a row that is found or created"
+    points = (Point(moment),)
+
+    def declare(self, app: App) -> None:
+        self.query("CREATE TABLE bought (name VARCHAR(40) PRIMARY KEY)")
+        place = self.place
+        url = f"sqlite:///{place.directory / 'claims.db'}" if isinstance(place, SqlitePlace) else place.url
+
+        @app.effect
+        def bought(order: int) -> Effect[Row]:
+            return sql.find_or_create(url, "bought", key={"name": str(order)})
+
+        @app.flow(key="order:{order}", name=self.name, lease=LEASE)
+        def buy(order: int) -> bool:
+            return bought(order).created
+
+        self.flow = buy
+
+    def recover(self, case: Case) -> Any:
+        return [self.flow(case.order), len(self.query(f"SELECT 1 FROM bought WHERE name = '{case.order}'"))]
+
+    def judge(self, case: Case, seen: Seen) -> Iterator[str]:
+        if seen.ended != [True, 1]:
+            yield f"one row, created by this run, expected, seen {seen.ended}"
+
+
+KEEPING_SCENES: tuple[type[Scene], ...] = (Swept, Joined, Created)

@@ -1,12 +1,14 @@
 """The same shop, as it should be written. Nothing is found in it."""
 
 import asyncio
+import smtplib
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2 as httpx
 
-from twiceproof import Absent, App, Retry, check
+from twiceproof import Absent, App, Retry, check, keyed, provider
+from twiceproof.effects import http
 
 app = App("memory://")
 database = sqlite3.connect(":memory:")
@@ -148,3 +150,53 @@ async def reservation(order):
 @app.flow(key="order:{order[id]}")
 def by_a_loop_of_its_own(order):
     return asyncio.run(reserve(order["line"]))
+
+
+# -- providers ---------------------------------------------------------------------------------
+
+
+STRIPE = "https://api.stripe.com/v1"
+
+
+@app.step(repeat=provider("stripe"))
+def charge_with_key(order):
+    httpx.post(f"{STRIPE}/charges", json=order, headers=provider("stripe").headers(app.effect_key()))
+
+
+@app.effect
+def charge_effect(order):
+    return http.post(STRIPE + "/charges", form=order, provider="stripe")
+
+
+@app.step(repeat=provider("brevo"))
+def mails_for_15_minutes(order):
+    httpx.post("https://api.brevo.com/v3/smtp/email", json={"key": app.effect_key()})
+
+
+@app.effect
+def pays_for_20_minutes(order):
+    return http.post("https://api.qonto.test/", json=order, provider="qonto", repeat=keyed(window="20m"))
+
+
+@app.effect
+def puts(order):
+    return http.put("https://books.test/invoices/17", json=order, repeat="safe")
+
+
+@app.effect
+def lists(order):
+    return http.get(f"{STRIPE}/charges")
+
+
+@app.step(repeat="never")
+def greets(order):
+    with smtplib.SMTP("127.0.0.1") as server:
+        server.send_message(order["mail"])
+
+
+@app.flow(key="order:{order[id]}")
+def effects_in_order(order):
+    """What an effect describes decides: a PUT may come before anything."""
+    puts(order)
+    lists(order)
+    charge_effect(order)

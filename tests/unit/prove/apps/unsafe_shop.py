@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import smtplib
 import sqlite3
 import threading
 import time
@@ -13,7 +14,8 @@ from uuid import uuid4
 
 import httpx2 as httpx
 
-from twiceproof import App, Retry
+from twiceproof import App, Retry, keyed
+from twiceproof.effects import http
 
 app = App("memory://")
 database = sqlite3.connect(":memory:")
@@ -240,3 +242,44 @@ async def all_at_once(order):
 def cannot_await(order):
     reserve(order["line"])  # expect: async-in-def-flow
     return reservation(order)  # expect: async-in-def-flow
+
+
+# -- providers ---------------------------------------------------------------------------------
+
+
+STRIPE = "https://api.stripe.com/v1"
+QONTO = "https://thirdparty.qonto.com/v2/transfers"
+
+
+@app.step(repeat="never")
+def charge_without_key(order):
+    httpx.post(f"{STRIPE}/charges", json=order)  # expect: provider-without-key
+
+
+@app.effect
+def charge_effect_without_key(order):
+    return http.post(STRIPE + "/charges", form=order)  # expect: provider-without-key
+
+
+@app.step(repeat="keyed")
+def mails_with_a_day(order):
+    httpx.post("https://api.brevo.com/v3/smtp/email", json=keyed_body(app.effect_key()))  # expect: window-too-long
+
+
+@app.effect
+def pays_with_two_months(order):
+    return http.post(QONTO, json=order, provider="qonto", repeat=keyed(window="60d"))  # expect: window-too-long
+
+
+@app.effect
+def posts_as_safe(order):
+    return http.post("https://books.test/invoices", json=order, repeat="safe")  # expect: create-not-upsert
+
+
+@app.step(repeat="safe")
+def greets_as_safe(order):
+    with smtplib.SMTP("127.0.0.1") as server:
+        server.send_message(order["mail"])  # expect: mail-as-safe
+
+
+def keyed_body(key): ...

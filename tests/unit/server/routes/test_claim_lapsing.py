@@ -125,5 +125,5 @@ def test_a_server_that_holds_nothing_itself_tidies_up(server, app):
         await serving.on_tick(0)
 
     asyncio.run(tick())
-    app._housekeeper._thread.join(30)
+    app._housekeeper._thread.stop(30)  # ends after the sweep that is under way
     assert state(server) == "review"

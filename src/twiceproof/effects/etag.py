@@ -1,0 +1,203 @@
+"""Change one document that others change too: read it, change it, write it if it is unchanged, else read it again.
+
+Such a change is safe to repeat: the write carries the ETag that was read, so of two requests with the same one at most
+one is carried out, and a change that was made is recognised by its mark, or by leaving nothing to change.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct, structs
+
+from ..clock import jitter
+from ..errors import Misuse, NotDone, OutcomeUnknown
+from ..keys.duration import seconds
+from .base import Absent, Happened, Look, Unknown
+from .http_answers import refuse, succeeded
+from .http_client import HttpAnswer
+from .http_request import HttpCall, answer_of
+from .repeat import SAFE, Declared
+
+__all__ = ["Change", "DocumentChange", "change", "examine_etags"]
+
+
+log = logging.getLogger("twiceproof")
+
+MOST_TRIES = 5
+FIRST_PAUSE = 0.05  # seconds; doubled with each try
+MOST_MARKS = 1_000  # keys that a document keeps: the oldest are dropped
+STALE = 412
+Change = Callable[[Any], Any]
+
+
+class DocumentChange(Struct, frozen=True):
+    """One change of one document. Made by `http.change`."""
+
+    call: HttpCall
+    change: Change
+    mark: str = ""
+    own_name: str = ""
+    pause: Callable[[float], None] = time.sleep
+
+    @property
+    def name(self) -> str:
+        return self.own_name or f"change {self.call.name.partition(' ')[2]}"
+
+    @property
+    def repeat(self) -> Declared:
+        return SAFE
+
+    @property
+    def result_type(self) -> Any:
+        return Any
+
+    def describe(self) -> dict[str, Any]:
+        what = f"{getattr(self.change, '__module__', '')}.{getattr(self.change, '__qualname__', 'change')}"
+        return {**self.call.describe(), "change": what, **({"mark": self.mark} if self.mark else {})}
+
+    def perform(self, effect_key: str) -> Any:
+        """Return the document as it was written, or as it is if the change is in it already."""
+        unanswered: OutcomeUnknown | None = None
+        for number in range(MOST_TRIES):
+            if number:
+                self.pause(jitter(FIRST_PAUSE * 2**number))
+            document, etag = self._read(effect_key)
+            changed = self._changed(document, effect_key)
+            if changed is None:
+                return document
+            try:
+                answer = self._write(changed, etag, effect_key)
+            except OutcomeUnknown as unknown:  # whether it was written, the next reading shows
+                unanswered = unknown
+                continue
+            if answer.status != STALE:
+                self._warn_if_unchanged(etag, answer)
+                return changed
+            unanswered = None  # what was sent before it had the same ETag or an older one: it can no longer be written
+        document, _ = self._read(effect_key)
+        if self._changed(document, effect_key) is None:
+            return document
+        if unanswered is not None:
+            raise unanswered
+        raise NotDone(
+            f"{self.name}: another writer was first {MOST_TRIES} times; it can be tried again.", retry_after=1
+        )
+
+    def _read(self, effect_key: str) -> tuple[Any, str]:
+        call = self.call.reading(self.call.url)
+        request = call.request(effect_key)
+        answer = call.transmit(request)
+        if not succeeded(request, answer):
+            raise refuse(request, answer, None, (), call.secrets())
+        etag = answer.headers.get("etag", "")
+        if not etag:
+            raise NotDone(
+                f"{request.shown} has no ETag, so two writers cannot be told apart; write by http.put, or claim the "
+                "document first.",
+                final=True,
+            )
+        return answer_of(answer), etag
+
+    def _changed(self, document: Any, effect_key: str) -> Any:
+        """Return the document to write; None if the change is in it."""
+        if self.mark:
+            return self._marked(document, effect_key)
+        changed = self.change(copy.deepcopy(document))
+        if self.change(copy.deepcopy(changed)) != changed:
+            raise Misuse(
+                f"{self.name}: the change is another one when it is made twice; set values instead of adding to them, "
+                'or give mark="applied", a field of the document that keeps the keys of changes.'
+            )
+        return None if changed == document else changed
+
+    def _marked(self, document: Any, effect_key: str) -> Any:
+        if not isinstance(document, dict) or not isinstance(document.get(self.mark, []), list):
+            raise Misuse(f"{self.name}: mark={self.mark!r} must be a list in a JSON object, or not be there yet.")
+        marks = document.get(self.mark, [])
+        if effect_key in marks:
+            return None
+        changed = self.change(copy.deepcopy(document))
+        return {**changed, self.mark: [*marks, effect_key][-MOST_MARKS:]}
+
+    def _write(self, document: Any, etag: str, effect_key: str) -> HttpAnswer:
+        call = structs.replace(self.call, json=document, headers={**self.call.headers, "If-Match": etag})
+        request = call.request(effect_key)
+        answer = call.transmit(request)
+        if succeeded(request, answer) or answer.status == STALE:
+            return answer
+        raise refuse(request, answer, None, (), call.secrets())
+
+    def _warn_if_unchanged(self, etag: str, answer: HttpAnswer) -> None:
+        if answer.headers.get("etag") == etag:
+            log.warning("%s: its ETag did not change with the document; other writers' changes may be lost", self.name)
+
+    def look(self, effect_key: str) -> Look:
+        """Read the document: whether the change is in it. Without a mark, another writer may have overwritten it."""
+        try:
+            document, _ = self._read(effect_key)
+            if self._changed(document, effect_key) is None:
+                return Happened(document)
+        except Exception as error:  # noqa: BLE001 - a look that fails has found out nothing
+            return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300])
+        return Absent() if self.mark else Unknown("the document is not as the change would leave it")
+
+
+def change(
+    url: str,
+    change: Change,
+    *,
+    mark: str = "",
+    auth: Any = None,
+    headers: Mapping[str, Any] | None = None,
+    name: str = "",
+    timeout: Any = 30.0,
+    client: Any = None,
+    method: str = "PUT",
+) -> DocumentChange:
+    """Change a JSON document that others change too, by its ETag.
+
+    Args:
+        url: Where the document is read and written.
+        change: A pure function from the document to the changed one. Made twice it must be the same (`status = paid`),
+            or `mark` must be given (`count += 1`).
+        mark: A field of the document with a list of effect keys: a change whose key is in it is not made again.
+        auth, headers, name, timeout, client: As for `http.post`; the time is for each request.
+        method: How it is written: PUT, or PATCH where the server takes a whole document so.
+    """
+    if not callable(change):
+        raise Misuse(f"change={change!r} is not a function; write http.change(url, lambda document: …).")
+    limit = seconds(timeout, name="timeout")
+    call = HttpCall(method, url, headers=headers or {}, auth=auth, timeout=limit, client=client)
+    if call.is_conditional:
+        raise Misuse("http.change writes If-Match itself; leave it out of headers=.")
+    return DocumentChange(call, change, mark, name)
+
+
+def examine_etags(effect: DocumentChange, effect_key: str) -> list[str]:
+    """Try on a test document whether a server protects it by ETags. Returns what is wrong; it writes the document.
+
+    Asked: is there an ETag, is a write with another ETag refused with 412, does the ETag change with the document.
+    """
+    document, etag = effect._read(effect_key)
+    found = []
+    stale = effect._write(document, '"twiceproof-another"', effect_key)
+    if stale.status != STALE:
+        found.append(f"{effect.name}: the server ignores If-Match (it answered {stale.status} to another ETag)")
+    _, etag = effect._read(effect_key)
+    effect._write(_probed(document, effect_key), etag, effect_key)
+    after, changed = effect._read(effect_key)
+    if changed == etag:
+        found.append(f"{effect.name}: its ETag does not change with the document")
+    effect._write(document, changed if after != document else etag, effect_key)
+    return found
+
+
+def _probed(document: Any, effect_key: str) -> Any:
+    if not isinstance(document, dict):
+        raise Misuse("examine_etags needs a JSON object as its document; make one for the test.")
+    return {**document, "twiceproof_probe": effect_key}

@@ -1,0 +1,272 @@
+"""One HTTP request: sent at most once, answered in a bounded time with a bounded answer, or refused before it is sent.
+
+No retries, no redirects, no cookies, and no proxy from the environment: a second request that a client sends by itself
+would make "nothing was done" untrue. Connections are pooled per process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from ..errors import Misuse, NotDone, OutcomeUnknown
+from ..threads import at_fork
+from .url_guard import Allowed, check_addresses, read_target, refuse_address
+from .webhook_client import resolve, within
+
+__all__ = ["HttpAnswer", "HttpClient", "HttpRequest", "TooLarge", "pooled", "untrusting"]
+
+
+MOST_CONNECTIONS = 100
+KEEP_ALIVE = 5.0  # seconds; a server that closes an idle connection just then leaves a doubt about the next request
+MOST_ANSWER = 10 * 1024 * 1024  # bytes, decompressed
+NEVER_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError")
+
+
+class HttpRequest(Struct, frozen=True):
+    """What is sent. `timeout` is for all of it, from the name's resolution to the last byte of the answer."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    timeout: float = 30.0
+
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.shown})"  # headers hold secrets
+
+    @property
+    def shown(self) -> str:
+        """Method, host and path: a query may hold secrets."""
+        return f"{self.method} {self.url.partition('://')[2].partition('?')[0]}"
+
+
+class HttpAnswer(Struct, frozen=True):
+    """A status, headers by their names in lower case, and the body."""
+
+    status: int
+    headers: dict[str, str] = {}
+    body: bytes = b""
+
+
+class TooLarge(OutcomeUnknown):
+    """The answer is larger than is read. Carries `status`. Next: ask for less, or keep the status only."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message, repeats=True)
+        self.data["status"] = status
+
+
+_deadline = threading.local()
+
+
+def _left(limit: float | None) -> float:
+    """The seconds that the current request of this thread may still take."""
+    left: float = getattr(_deadline, "at", time.monotonic() + (limit or 0.0)) - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("its time is over")
+    return left
+
+
+class HttpClient:
+    """Sends requests over pooled connections. `allowed` given: only to public addresses, and to what it permits."""
+
+    def __init__(self, *, allowed: Allowed | None = None, most: int = MOST_ANSWER) -> None:
+        self._allowed = allowed
+        self._most = most
+        self._mutex = threading.Lock()
+        self._pool: Any = None
+        self._abandoned: list[Any] = []
+        at_fork(self, in_child=HttpClient._abandon)
+
+    def _abandon(self) -> None:
+        """In a forked child: the connections are the parent's, and closing one here would end it there, too."""
+        if self._pool is not None:
+            self._abandoned.append(self._pool)
+        self._mutex, self._pool = threading.Lock(), None
+
+    def close(self) -> None:
+        """Close idle connections. The next request makes new ones."""
+        with self._mutex:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def send(self, request: HttpRequest) -> HttpAnswer:
+        """Send it once. Raises NotDone if nothing was sent, OutcomeUnknown if no whole answer came."""
+        if self._allowed is not None:
+            host = (urlsplit(request.url).hostname or "").lower()
+            read_target(request.url, self._allowed, http=_is_permitted(host, self._allowed))
+        pool = self._open()
+        _deadline.at = time.monotonic() + request.timeout
+        try:
+            return self._exchange(pool, request)
+        except (NotDone, OutcomeUnknown, Misuse):
+            raise
+        except Exception as error:
+            raise _failure(error, request) from error
+        finally:
+            del _deadline.at
+
+    def _open(self) -> Any:
+        with self._mutex:
+            if self._pool is None:
+                core = _httpcore()
+                self._pool = core.ConnectionPool(
+                    ssl_context=core.default_ssl_context(),
+                    max_connections=MOST_CONNECTIONS,
+                    keepalive_expiry=KEEP_ALIVE,
+                    retries=0,
+                    network_backend=_backend_class()(self._allowed),
+                )
+            return self._pool
+
+    def _exchange(self, pool: Any, request: HttpRequest) -> HttpAnswer:
+        limits = dict.fromkeys(("connect", "read", "write", "pool"), request.timeout)
+        headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in _all_headers(request)]
+        extensions = {"timeout": limits}
+        with pool.stream(
+            request.method, request.url, headers=headers, content=request.body, extensions=extensions
+        ) as response:
+            found = {name.decode("ascii").lower(): value.decode("latin-1") for name, value in response.headers}
+            return HttpAnswer(response.status, found, self._read(response, found, request))
+
+    def _read(self, response: Any, headers: dict[str, str], request: HttpRequest) -> bytes:
+        pieces, size = [], 0
+        for piece in _decoded(response.iter_stream(), headers.get("content-encoding", ""), self._most):
+            size += len(piece)
+            if size > self._most:
+                raise TooLarge(
+                    f"{request.shown} was answered with {response.status} and more than {self._most} bytes, which are "
+                    'not read; ask for less, or write keep="status".',
+                    response.status,
+                )
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+def _all_headers(request: HttpRequest) -> Iterable[tuple[str, str]]:
+    given = {name.lower() for name in request.headers}
+    authority = request.url.partition("://")[2].partition("/")[0].partition("?")[0]
+    if "host" not in given:
+        yield "Host", authority
+    if "accept-encoding" not in given:
+        yield "Accept-Encoding", "gzip"
+    if request.body or request.method in ("POST", "PUT", "PATCH"):
+        yield "Content-Length", str(len(request.body))
+    yield from ((name, value) for name, value in request.headers.items() if name.lower() != "content-length")
+
+
+def _decoded(pieces: Iterable[bytes], encoding: str, most: int) -> Iterable[bytes]:
+    """Decompress in bounded pieces: a few kilobytes may stand for gigabytes."""
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        yield from pieces
+        return
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)  # gzip or zlib, by its header
+    for piece in pieces:
+        left = piece
+        while left:
+            yield inflate.decompress(left, most + 1)
+            left = inflate.unconsumed_tail
+
+
+def _failure(error: Exception, request: HttpRequest) -> NotDone | OutcomeUnknown:
+    """What an error of the transport means: whether a byte of the request may have arrived."""
+    kind = type(error).__name__
+    told = f"{kind}: {error}" if str(error) else kind
+    if kind in NEVER_SENT:
+        return NotDone(f"{request.shown} was not sent ({told}); it can be tried again.")
+    return OutcomeUnknown(f"{request.shown} got no answer ({told}); whether it was carried out is unknown.")
+
+
+def _is_permitted(host: str, allowed: Allowed) -> bool:
+    """Whether the user named this host or address: plain http is for what is in the own network."""
+    return host in allowed.hosts or not (refuse_address(host, host, allowed) or not refuse_address(host))
+
+
+def _httpcore() -> Any:
+    try:
+        import httpcore2
+    except ImportError:
+        raise Misuse('HTTP effects need an HTTP client; install it with: pip install "twiceproof[http]"') from None
+    return httpcore2
+
+
+@lru_cache(1)
+def _backend_class() -> Any:
+    """A network whose every wait is cut to what is left of the request's time; made late, with its base class."""
+    core = _httpcore()
+
+    class TimedStream(core.NetworkStream):  # type: ignore[misc, name-defined]
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            return self._inner.read(max_bytes, _timely(core.ReadTimeout, timeout))  # type: ignore[no-any-return]
+
+        def write(self, buffer: bytes, timeout: float | None = None) -> None:
+            self._inner.write(buffer, _timely(core.WriteTimeout, timeout))
+
+        def close(self) -> None:
+            self._inner.close()
+
+        def start_tls(self, ssl_context: Any, server_hostname: Any = None, timeout: float | None = None) -> Any:
+            left = _timely(core.ConnectTimeout, timeout)
+            return TimedStream(self._inner.start_tls(ssl_context, server_hostname, left))
+
+        def get_extra_info(self, info: str) -> Any:
+            return self._inner.get_extra_info(info)
+
+    class TimedBackend(core.NetworkBackend):  # type: ignore[misc, name-defined]
+        def __init__(self, allowed: Allowed | None) -> None:
+            self._inner = core.SyncBackend()
+            self._allowed = allowed
+
+        def connect_tcp(self, host: str, port: int, timeout: float | None = None, **given: Any) -> Any:
+            left = _timely(core.ConnectTimeout, timeout)
+            address = host if self._allowed is None else _judged(host, port, self._allowed, left)
+            return TimedStream(self._inner.connect_tcp(address, port, _timely(core.ConnectTimeout, timeout), **given))
+
+    return TimedBackend
+
+
+def _timely(kind: Callable[[str], Exception], limit: float | None) -> float:
+    try:
+        return _left(limit)
+    except TimeoutError as over:
+        raise kind(str(over)) from None
+
+
+def _judged(host: str, port: int, allowed: Allowed, left: float) -> str:
+    """Resolve a name once and check every address of the answer; the connection goes to the checked one."""
+    try:
+        addresses = within(left, lambda: resolve(host, port))
+    except OSError as error:
+        raise NotDone(f"{host} could not be resolved ({error}); nothing was sent.") from error
+    if not addresses:
+        raise NotDone(f"{host} has no address; nothing was sent.")
+    check_addresses(host, addresses, allowed)
+    return addresses[0]
+
+
+@lru_cache(1)
+def pooled() -> HttpClient:
+    """The client of this process, for URLs that the program itself names."""
+    import atexit
+
+    client = HttpClient()
+    atexit.register(client.close)
+    return client
+
+
+@lru_cache(32)
+def untrusting(allow: tuple[str, ...]) -> HttpClient:
+    """A client for URLs that come from data: only public addresses, and what `allow` names."""
+    return HttpClient(allowed=Allowed(allow))

@@ -1,0 +1,339 @@
+"""One row of a table, by its unique key: found, inserted or updated, on one connection.
+
+The row is looked for first, on PostgreSQL by the same statement that inserts it: an INSERT that meets the row draws a
+number from the table's sequence every time, and on MariaDB takes a lock, while most calls for a known key are reads.
+`ON CONFLICT DO NOTHING` returns no row to the caller that comes second, so the row is read again. `DO UPDATE` would
+return it, but writes it, and runs its triggers, to no end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from msgspec import Struct
+
+from ..clock import system_clock
+from ..errors import NotDone, OutcomeUnknown, ValueRefused
+from ..keys.canonical import canonical
+from .sql_connection import Answered, SqlConnection, SqlError
+from .sql_databases import SqlDatabase
+from .sql_dialects import DialectRules, FoundIndex, FoundTable, rules_for
+
+__all__ = ["RowRequest", "RowWriter", "same_value"]
+
+
+CHECKED_FOR = 300.0  # seconds: an index may be dropped while a process runs
+MOST_TABLES = 1_000
+
+
+class RowRequest(Struct, frozen=True):
+    """Which row is asked for, and what it is to contain. `mark` is a column for the effect key of who inserts it."""
+
+    table: str
+    key: Mapping[str, Any]
+    values: Mapping[str, Any]
+    returning: tuple[str, ...] = ()
+    mark: str = ""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What its statements depend on."""
+        texts = tuple(isinstance(value, str) for value in self.key.values())
+        return self.table, tuple(self.key), texts, tuple(self.values), self.returning, self.mark
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        return (*self.key, *self.values, *([self.mark] if self.mark else ()))
+
+
+class _Statements(Struct, frozen=True):
+    """A table that was checked for a request's key, and the statements for it."""
+
+    rules: DialectRules
+    table: FoundTable
+    index: FoundIndex
+    columns: tuple[str, ...]
+    find: str
+    insert: str
+    update: str
+    either: str
+    until: float
+
+
+class RowWriter:
+    """Finds and writes the row of one request. `joined`: in a transaction that others commit."""
+
+    def __init__(
+        self, database: SqlDatabase, connection: SqlConnection, request: RowRequest, effect_key: str, *, joined: bool
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._joined = joined
+        self.refused_by = ""  # another unique index than the key's
+        with self._explained(writes=False):
+            self._made = _statements(database, connection, request)
+        self._given = {**request.key, **request.values, **({request.mark: effect_key} if request.mark else {})}
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def find(self) -> dict[str, Any] | None:
+        """Return the row. Raises NotDone if the one that the database takes for it has another key."""
+        with self._explained(writes=False):
+            row = self._row(self._connection.run(self._made.find, self._encoded(self._request.key)))
+        if row is not None:
+            self._refuse_merged(row)
+        return row
+
+    def find_or_insert(self) -> tuple[dict[str, Any] | None, bool]:
+        """Return the row, and whether it was inserted. One round trip, where the database can do both in it."""
+        row = None if self._made.either else self.find()
+        if row is not None:
+            return row, False
+        if self.refused_by:
+            raise self.other_index(self.refused_by)
+        if not self._made.either:
+            row = self.insert()
+            return row, row is not None
+        answer = self._writing(self._made.either, self._encoded(self._request.key) + self._encoded(self._given))
+        if answer is None or not answer.rows:
+            return self.find(), False
+        ((created, *cells),) = answer.rows
+        row = dict(zip(self._made.columns, cells, strict=True))
+        (self._refuse_changed if created else self._refuse_merged)(row)
+        return row, created
+
+    def insert(self) -> dict[str, Any] | None:
+        """Insert the row and return it; None if it is there, or if another unique index refused it."""
+        answer = self._writing(self._made.insert, self._encoded(self._given))
+        if answer is None:
+            return None
+        row = self._row(answer) if self._made.rules.returns_rows else self.find()
+        if row is not None:
+            self._refuse_changed(row)
+        return row
+
+    def _writing(self, statement: str, values: Sequence[Any]) -> Answered | None:
+        """Run an INSERT; None if a unique index refused it."""
+        with self._explained(writes=True):
+            try:
+                with self._savepoint():
+                    return self._connection.run(statement, values)
+            except SqlError as error:
+                if error.meaning != "unique":
+                    raise
+                self.refused_by = "" if error.index == self._made.index.name else error.index or "another one"
+                return None
+
+    def update(self) -> dict[str, Any] | None:
+        """Write the values over the row, and return it; None: it is gone."""
+        texts = {name: value for name, value in self._request.key.items() if isinstance(value, str)}
+        parts = (self._request.values, self._request.key, texts)
+        values = [value for part in parts for value in self._encoded(part)]
+        with self._explained(writes=True):
+            try:
+                self._connection.run(self._made.update, values)
+            except SqlError as error:
+                if error.meaning == "unique":
+                    raise self.other_index(error.index) from error
+                raise
+        return self.find()
+
+    def _encoded(self, values: Mapping[str, Any]) -> list[Any]:
+        made = self._made
+        return [made.rules.encode(value, made.table.columns[name]) for name, value in values.items()]
+
+    def _row(self, answer: Answered) -> dict[str, Any] | None:
+        return dict(zip(self._made.columns, answer.rows[0], strict=True)) if answer.rows else None
+
+    @contextlib.contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        """In PostgreSQL a refused statement ends its transaction, and the row could not be read any more."""
+        if not self._joined or self._connection.dialect != "postgresql" or len(self._made.table.indexes) < 2:
+            yield
+            return
+        self._connection.run("SAVEPOINT twiceproof_row")
+        try:
+            yield
+        except SqlError:
+            self._connection.run("ROLLBACK TO SAVEPOINT twiceproof_row")
+            raise
+        self._connection.run("RELEASE SAVEPOINT twiceproof_row")
+
+    @contextlib.contextmanager
+    def _explained(self, *, writes: bool) -> Iterator[None]:
+        """What passes is left to the caller, who may begin again. A transaction that is open cannot."""
+        try:
+            yield
+        except SqlError as error:
+            passing = error.meaning == "passing" or (error.meaning == "lost" and not writes)
+            if passing and not self._joined:
+                raise
+            if error.meaning == "lost" and not self._joined:
+                raise OutcomeUnknown(f"The connection was lost ({error}); the row may have been written.") from error
+            final = error.meaning == "refused"
+            move = "Change what is written, or the table" if final else "Try again"
+            raise NotDone(f"The database refused ({error}); nothing was written. {move}.", final=final) from error
+
+    # -- comparing -------------------------------------------------------------------------------
+
+    def differing(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the columns in which a row has other values than asked for."""
+        return [name for name, value in self._request.values.items() if not self._same(name, value, row[name])]
+
+    def _same(self, name: str, given: Any, found: Any) -> bool:
+        return same_value(given, found, self._made.rules.encode(given, self._made.table.columns[name]))
+
+    def _refuse_merged(self, row: Mapping[str, Any]) -> None:
+        for name, given in self._request.key.items():
+            if not _same_key(given, row[name]):
+                raise self._merged(name)
+
+    def _merged(self, name: str) -> NotDone:
+        table, column = self._request.table, self._made.table.columns[name]
+        by = f"collation {column.collation}" if column.collation else f"type {column.type}"
+        return NotDone(
+            f"{table} has a row whose {name} is written differently from what was asked for, and the {by} takes the "
+            f"two for the same. Nothing was written. Bring {name} into one form first (strip, casefold), or declare "
+            f"the column so that it tells them apart ({_EXACT[self._connection.dialect]}).",
+            final=True,
+        )
+
+    def _refuse_changed(self, row: Mapping[str, Any]) -> None:
+        """A trigger, or a type that rounds, has stored another key: the row would not be found again."""
+        for name, given in self._request.key.items():
+            if not _same_key(given, row[name]) or not self._same(name, given, row[name]):
+                raise OutcomeUnknown(
+                    f"{self._request.table} has the row, with another {name} than was asked for: a trigger or the "
+                    f"type {self._made.table.columns[name].type} changed it. Give {name} as it is stored.",
+                    repeats=True,
+                )
+
+    def other_index(self, index: str) -> NotDone:
+        return NotDone(
+            f"{self._request.table} has no row with this key, and its unique index {index} refused a new one: another "
+            "row has the same value there. Nothing was written. Make that index part of the key, or change the value.",
+            final=True,
+        )
+
+
+_EXACT = {
+    "postgresql": 'text COLLATE "C"',
+    "sqlite": "COLLATE BINARY",
+    "mysql": "COLLATE utf8mb4_bin, or VARBINARY",
+}
+
+
+def _same_key(given: Any, found: Any) -> bool:
+    """Whether a text is the same to the letter; other types are compared by their database."""
+    if isinstance(given, str) and isinstance(found, str | int):
+        return given == str(found)
+    return bytes(given) == bytes(found) if isinstance(given, bytes) and isinstance(found, bytes) else True
+
+
+def same_value(given: Any, found: Any, encoded: Any) -> bool:
+    """Whether a stored value is the given one. Databases give back other types than they were given."""
+    if isinstance(given, str) and isinstance(found, str):
+        return given == found
+    if isinstance(given, dict | list) and isinstance(found, str):
+        with contextlib.suppress(ValueError):
+            found = json.loads(found)
+    if isinstance(given, datetime) and isinstance(found, datetime) and given.tzinfo is None:
+        found = found.replace(tzinfo=None)  # it was taken for one in the session's time zone, and is given back so
+    if isinstance(given, time) and isinstance(found, timedelta):
+        found = (datetime.min + found).time()
+    texts = {_text(given), _text(encoded)} | ({_text(str(encoded))} if isinstance(encoded, int | Decimal) else set())
+    return _text(found) in texts
+
+
+def _text(value: Any) -> bytes:
+    try:
+        return canonical(bytes(value) if isinstance(value, bytearray | memoryview) else value)
+    except ValueRefused:
+        return repr(value).encode()
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def _statements(database: SqlDatabase, connection: SqlConnection, request: RowRequest) -> _Statements:
+    """Check the table at its first use, and again from time to time."""
+    now = system_clock.monotonic()
+    made: _Statements | None = database.tables.get(request.shape)
+    if made is None or made.until < now:
+        if len(database.tables) >= MOST_TABLES:
+            database.tables.clear()
+        made = database.tables[request.shape] = _written(connection, request, now + CHECKED_FOR)
+    return made
+
+
+def _written(connection: SqlConnection, request: RowRequest, until: float) -> _Statements:
+    rules = rules_for(connection)
+    schema, _, name = request.table.rpartition(".")
+    table = rules.find(connection, schema, name)
+    if table is None:
+        raise NotDone(f"There is no table {request.table} for this user; create it, or correct its name.", final=True)
+    _refuse_unknown_columns(request, table)
+    index = _index_of(request, table)
+    columns = tuple(dict.fromkeys((*table.primary, *request.written, *request.returning)))
+    return _Statements(rules, table, index, columns, *_texts(rules, table, index, request, columns), until)
+
+
+def _texts(
+    rules: DialectRules, table: FoundTable, index: FoundIndex, request: RowRequest, columns: Sequence[str]
+) -> tuple[str, str, str, str]:
+    quote = rules.quote
+    name = ".".join(quote(part) for part in (table.schema, table.name) if part)
+    listed = ", ".join(map(quote, columns))
+    where = " AND ".join(rules.equals(column, index) for column in request.key)
+    marks = ", ".join([rules.mark] * len(request.written))
+    returned = f" RETURNING {listed}" if rules.returns_rows else ""
+    insert = f"INSERT INTO {name} ({', '.join(map(quote, request.written))}) VALUES ({marks}) {rules.target(index)}"  # noqa: S608 - names are quoted
+    changes = ", ".join(f"{quote(column)} = {rules.mark}" for column in request.values)
+    exact = [rules.same_bytes(column) for column, value in request.key.items() if isinstance(value, str)]
+    find = f"SELECT {listed} FROM {name} WHERE {where}"  # noqa: S608 - names are quoted
+    return (
+        find,
+        f"{insert}{returned}",
+        f"UPDATE {name} SET {changes} WHERE {' AND '.join([where, *exact])}",  # noqa: S608 - names are quoted
+        _either(listed, find, f"{insert}{returned}", marks) if rules.finds_and_inserts else "",
+    )
+
+
+def _either(listed: str, find: str, insert: str, marks: str) -> str:
+    """The insert of a row that the same statement did not find: for one that is there, no number is drawn."""
+    unless_found = f"SELECT {marks} WHERE NOT EXISTS (SELECT 1 FROM found)"  # noqa: S608 - names are quoted
+    inserted = insert.replace(f"VALUES ({marks})", unless_found, 1)
+    both = f"WITH found AS ({find}), made AS ({inserted})"
+    return f"{both} SELECT false, {listed} FROM found UNION ALL SELECT true, {listed} FROM made"  # noqa: S608
+
+
+def _refuse_unknown_columns(request: RowRequest, table: FoundTable) -> None:
+    unknown = [name for name in (*request.written, *request.returning) if name not in table.columns]
+    if unknown:
+        raise NotDone(
+            f"{request.table} has no column {', '.join(unknown)}; it has {', '.join(table.columns)}. Use these.",
+            final=True,
+        )
+
+
+def _index_of(request: RowRequest, table: FoundTable) -> FoundIndex:
+    """The unique index on exactly the key's columns, without which two callers at once would both insert."""
+    asked = set(request.key)
+    fitting = [index for index in table.indexes if set(index.columns) == asked]
+    for index in fitting:
+        if not index.flaw:
+            return index
+    listed = ", ".join(request.key)
+    flawed = [index for index in table.indexes if index.flaw and (index in fitting or not index.columns)]
+    near = "".join(f" Its unique index {index.name} {index.flaw}." for index in flawed)
+    stem = "_".join([table.name, *request.key])
+    raise NotDone(
+        f"{request.table} has no unique index on exactly ({listed}), so two callers at once would both insert.{near} "
+        f"Nothing was written. Create it: CREATE UNIQUE INDEX {stem}_key ON {request.table} ({listed});",
+        final=True,
+    )

@@ -1,0 +1,185 @@
+"""The relay's side of lanes: taking them with a fence, reading their first messages, and recording how it went.
+
+The fence is what a relay that was stopped for too long no longer has: it marks nothing then. A sender's write leaves
+the fence alone but changes the version, at which alone an empty lane is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from ..operations import Operation
+from ..records import Record, Remove, Replace, Write, Written
+from ..stores.base import Store
+from .lanes import HELD_LANE, LANE, TICKET_KIND, message_in_lane
+from .message import DROPPED, PARKED, SENT, Message
+from .outcomes import Decision, Park, PutOff, Sent, message_write
+
+__all__ = ["Decisions", "HeldLane", "LanesDone", "finish_lanes", "take_lanes"]
+
+
+SOON_AGAIN = 0.5  # seconds after which a lane is tried again that was left because its target was away
+
+UNREADABLE = 60.0  # and one whose first message cannot be opened: the keys may be given meanwhile
+
+
+class HeldLane(Struct, eq=False):
+    """A lane in this relay's hands: its record as handed out, the fence and version of its take, and what was read.
+
+    `found` are the messages of the tickets, by key; None: it is gone. `whole`: these are all tickets of the lane.
+    """
+
+    record: Record
+    fence: int
+    version: str
+    tickets: Sequence[Record] = ()
+    whole: bool = False
+    found: dict[str, Record | None] = {}
+    stopped: bool = False  # one of its messages was not confirmed: those behind it were not handed over
+
+    @property
+    def to_publish(self) -> list[Record]:
+        """The messages in order, up to the first that waits for review."""
+        chosen: list[Record] = []
+        for ticket in self.tickets:
+            record = self.found.get(ticket.body)
+            if record is not None and record.state == PARKED:
+                break
+            if record is not None and not _is_over(record):
+                chosen.append(record)
+        return chosen
+
+
+def _is_over(record: Record | None) -> bool:
+    """Whether a message need not be published: it was, or a person dropped it, or it is gone."""
+    return record is None or record.state in (SENT, DROPPED)
+
+
+# -- taking --------------------------------------------------------------------------------------
+
+
+def take_lanes(store: Store, lanes: Sequence[Record], lease: float, most: int) -> Operation[list[HeldLane]]:
+    """Take lanes that were handed out, and read their first messages. A few commits and reads for all of them."""
+    held = yield from _taken(store, lanes, lease)
+    if held:
+        yield from _read_tickets(store, held, max(1, min(most // len(held), (store.batch_limit - 1) // 2)))
+        yield from _read_messages(store, held)
+    return held
+
+
+def _taken(store: Store, lanes: Sequence[Record], lease: float) -> Operation[list[HeldLane]]:
+    takes = [
+        [Replace(lane.at, None, LANE, version=lane.version, draw=True, queue=lane.queue, due_in=lease)]
+        for lane in lanes
+    ]
+    answers = yield from store.write_each(takes)
+    return [
+        HeldLane(lane, answer.fence, answer.version)
+        for lane, answer in zip(lanes, answers, strict=True)
+        if isinstance(answer, Written)
+    ]
+
+
+def _read_tickets(store: Store, held: Sequence[HeldLane], each: int) -> Operation[None]:
+    found = yield from store.beside([lane.record.at.space for lane in held], (TICKET_KIND,), limit=each)
+    by_space: dict[str, list[Record]] = {}
+    for ticket in sorted(found, key=lambda one: one.at.key):
+        by_space.setdefault(ticket.at.space, []).append(ticket)
+    for lane in held:
+        tickets = by_space.get(lane.record.at.space, [])
+        lane.tickets, lane.whole = tickets[:each], len(tickets) < each
+
+
+def _read_messages(store: Store, held: Sequence[HeldLane]) -> Operation[None]:
+    asked = [(lane, ticket.body) for lane in held for ticket in lane.tickets]
+    answers = yield from store.read_each([message_in_lane(lane.record.at, key) for lane, key in asked])
+    for lane in held:
+        lane.found = {}
+    for (lane, key), answer in zip(asked, answers, strict=True):
+        lane.found[key] = answer.record
+
+
+# -- recording -----------------------------------------------------------------------------------
+
+
+class LaneResult(Struct, frozen=True):
+    """What a round did to a lane: the messages and tickets to write, and the lane's next state and time.
+
+    `empty`: nothing is left in it, as far as this relay knows.
+    """
+
+    lane: HeldLane
+    writes: list[Write]
+    state: str = LANE
+    due_in: float | None = 0.0
+    empty: bool = False
+
+    def batch(self, *, removing: bool) -> list[Write]:
+        at = self.lane.record.at
+        if removing and self.empty:
+            return [Remove(at, version=self.lane.version), *self.writes]
+        queue = self.lane.record.queue
+        kept = Replace(at, None, self.state, fence=self.lane.fence, queue=queue, due_in=self.due_in)
+        return [kept, *self.writes]
+
+
+class LanesDone(Struct, frozen=True):
+    """How many lanes another relay has taken meanwhile, and whether there is more to publish right now."""
+
+    lost: int = 0
+    more: bool = False
+
+
+Attempted = tuple[Record, Message, Decision | None]  # a message's record as it is now, and what was decided
+Decisions = Mapping[str, Attempted]  # by key
+
+
+def finish_lanes(store: Store, done: Sequence[tuple[HeldLane, Decisions]], keep_sent: float) -> Operation[LanesDone]:
+    """Record how the messages of each lane fared, with one batch for each."""
+    results = [_result(lane, decisions, keep_sent) for lane, decisions in done]
+    answers = yield from store.write_each([result.batch(removing=True) for result in results])
+    refused = [result for result, answer in zip(results, answers, strict=True) if not isinstance(answer, Written)]
+    again = [result for result in refused if result.empty]  # a message came meanwhile: the lane stays
+    lost = len(refused) - len(again)
+    if again:
+        answers = yield from store.write_each([result.batch(removing=False) for result in again])
+        lost += sum(not isinstance(answer, Written) for answer in answers)
+    return LanesDone(lost, bool(again) or any(result.due_in == 0 and not result.empty for result in results))
+
+
+def _result(lane: HeldLane, decisions: Decisions, keep_sent: float) -> LaneResult:
+    """Go through the tickets in order, up to the first message that was not published."""
+    writes: list[Write] = []
+    for ticket in lane.tickets:
+        if not _is_over(lane.found.get(ticket.body)):
+            stopped = _next(lane, writes, decisions.get(ticket.body), lane.found[ticket.body], keep_sent)
+            if stopped is not None:
+                return stopped
+        writes.append(Remove(ticket.at, version=ticket.version))
+        if _was_skipped(decisions.get(ticket.body)):  # what is behind it was not published in this round
+            return LaneResult(lane, writes)
+    return LaneResult(lane, writes, empty=lane.whole)
+
+
+def _next(
+    lane: HeldLane, writes: list[Write], tried: Attempted | None, found: Record | None, keep_sent: float
+) -> LaneResult | None:
+    """Add what is recorded about one message. None: the lane goes on behind it."""
+    if found is not None and found.state == PARKED:
+        return LaneResult(lane, writes, HELD_LANE, None)
+    if tried is None:
+        return LaneResult(lane, writes, due_in=UNREADABLE)
+    record, _, decision = tried
+    write = None if decision is None else message_write(record, decision, keep_sent)
+    writes += [] if write is None else [write]
+    if isinstance(decision, PutOff):
+        return LaneResult(lane, writes, due_in=decision.seconds)
+    if isinstance(decision, Park) and not _was_skipped(tried):
+        return LaneResult(lane, writes, HELD_LANE, None)
+    return None if isinstance(decision, Sent | Park) else LaneResult(lane, writes, due_in=SOON_AGAIN)
+
+
+def _was_skipped(tried: Attempted | None) -> bool:
+    return tried is not None and isinstance(tried[2], Park) and tried[1].on_parked == "skip"

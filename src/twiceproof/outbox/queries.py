@@ -1,0 +1,246 @@
+"""Messages for people and programs: lists, one message, counts; resending and dropping what is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from ..claims.claim import body_of
+from ..claims.states import EXPIRE
+from ..errors import CannotOpen, Misuse
+from ..operations import Operation
+from ..records import SELF, Record, Replace, Write, Written
+from ..stores.base import Store
+from .lanes import HELD_LANE, LANE, LANES, TICKET_KIND, remaining
+from .message import (
+    DROPPED,
+    MESSAGE_KIND,
+    PARKED,
+    PENDING,
+    PUBLISHING,
+    SENT,
+    STATES,
+    Message,
+    message_of,
+    queue_of_target,
+    tenant_of,
+)
+
+__all__ = [
+    "MessageCounts",
+    "MessageShape",
+    "count_messages",
+    "drop",
+    "find_message",
+    "list_messages",
+    "resend",
+    "show_message",
+]
+
+
+PAGE = 500
+KEEP_DROPPED = 7 * 86_400.0
+IMPORTANT_FIRST = (PARKED, PUBLISHING, PENDING, SENT, DROPPED)
+
+
+class MessageShape(Struct, frozen=True, omit_defaults=True):
+    """A message as people and programs see it. Times are the store's, in seconds since 1970."""
+
+    key: str
+    topic: str
+    target: str
+    place: str
+    state: str
+    created_at: float
+    updated_at: float
+    order: str = ""
+    run: str = ""
+    starts: int = 0
+    why: str = ""
+    due_at: float | None = None
+    sent_at: float | None = None
+    receipt: str = ""
+    digest: str = ""
+    content_type: str = ""
+    headers: dict[str, str] = {}
+    body: Any = None
+    by: str = ""
+    note: str = ""
+
+
+class MessageCounts(Struct, frozen=True):
+    """How many messages of a tenant, or of all, are in each state; how old the oldest pending one is; held lanes."""
+
+    states: dict[str, int]
+    oldest_pending: float | None
+    held_lanes: int
+
+
+def list_messages(
+    store: Store, tenant: str, *, states: tuple[str, ...] = (), target: str = "", topic: str = "", limit: int = 100
+) -> Operation[list[MessageShape]]:
+    """Return messages, those that need attention first."""
+    unknown = [state for state in states if state not in STATES]
+    if unknown:
+        raise Misuse(f"{unknown[0]!r} is no state of a message; say one of {', '.join(STATES)}.")
+    found: list[MessageShape] = []
+    for state in states or IMPORTANT_FIRST:
+        after: str | None = None
+        while len(found) < limit:
+            page = yield from store.scan(MESSAGE_KIND, state=state, after=after, limit=PAGE)
+            for record, message in _of_tenant(page.records, tenant):
+                if (not target or message.target == target) and (not topic or message.topic == topic):
+                    found.append(_shape(record, message))
+            after = page.after
+            if after is None:
+                break
+    return found[:limit]
+
+
+def _of_tenant(records: Any, tenant: str) -> Iterator[tuple[Record, Message]]:
+    for record in records:
+        if tenant_of(record.at) == tenant and not _is_lane(record):
+            try:
+                yield record, message_of(record)
+            except CannotOpen:
+                continue
+
+
+def _is_lane(record: Record) -> bool:
+    return record.state in (LANE, HELD_LANE)
+
+
+def _shape(record: Record, message: Message) -> MessageShape:
+    shown = structs.asdict(message)
+    fields = {name: shown[name] for name in MessageShape.__struct_fields__ if name in shown and name != "body"}
+    return MessageShape(
+        **fields,
+        state=record.state,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        due_at=record.due_at if record.state == PENDING else None,
+        body=_body(message),
+    )
+
+
+def _body(message: Message) -> Any:
+    if message.content_type != "application/json":
+        return message.body
+    return msgspec.json.decode(message.body) if message.body else None
+
+
+def find_message(store: Store, tenant: str, key: str, target: str = "") -> Operation[tuple[Record, Message]]:
+    """Return the message with a delivery key, which may have gone to several targets: then one must be named."""
+    found: list[tuple[Record, Message]] = []
+    for state in IMPORTANT_FIRST:
+        after: str | None = None
+        while True:
+            page = yield from store.scan(MESSAGE_KIND, state=state, after=after, limit=PAGE)
+            found += [
+                (record, message)
+                for record, message in _of_tenant(page.records, tenant)
+                if message.key == key and target in ("", message.target)
+            ]
+            after = page.after
+            if after is None:
+                break
+    if not found:
+        raise Misuse(f"There is no message with the key {key!r}; list them with: twiceproof messages list")
+    targets = sorted({message.target for _, message in found})
+    if len(targets) > 1:
+        raise Misuse(f"The message {key!r} went to {', '.join(targets)}; say which one is meant: --target {targets[0]}")
+    return found[0]
+
+
+def show_message(store: Store, tenant: str, key: str, target: str = "") -> Operation[MessageShape]:
+    record, message = yield from find_message(store, tenant, key, target)
+    return _shape(record, message)
+
+
+def count_messages(store: Store, tenant: str | None = None) -> Operation[MessageCounts]:
+    """Count messages by state. Sent ones are not counted: there may be millions."""
+    counts: dict[str, int] = {}
+    oldest: float | None = None
+    for state in (PENDING, PUBLISHING, PARKED, HELD_LANE):
+        after: str | None = None
+        while True:
+            page = yield from store.scan(MESSAGE_KIND, state=state, after=after, limit=1_000)
+            chosen = [record for record in page.records if tenant in (None, tenant_of(record.at))]
+            counts[state] = counts.get(state, 0) + len(chosen)
+            if state == PENDING and chosen:
+                oldest = max(oldest or 0.0, page.now - min(record.created_at for record in chosen))
+            after = page.after
+            if after is None:
+                break
+    held = counts.pop(HELD_LANE)
+    return MessageCounts(counts, oldest, held)
+
+
+# -- a person's word -----------------------------------------------------------------------------
+
+
+def resend(
+    store: Store, tenant: str, key: str, *, by: str, target: str = "", note: str = ""
+) -> Operation[MessageShape]:
+    """Publish a parked message again, with the same key."""
+    return (yield from _settle(store, tenant, key, target, PENDING, by, note))
+
+
+def drop(store: Store, tenant: str, key: str, *, by: str, target: str = "", note: str = "") -> Operation[MessageShape]:
+    """Give a message up: it is not published any more, and what waits behind it goes on."""
+    return (yield from _settle(store, tenant, key, target, DROPPED, by, note))
+
+
+def _settle(
+    store: Store, tenant: str, key: str, target: str, state: str, by: str, note: str
+) -> Operation[MessageShape]:
+    while True:
+        record, message = yield from find_message(store, tenant, key, target)
+        allowed = (PARKED,) if state == PENDING else (PARKED, PENDING)
+        if record.state not in allowed:
+            raise Misuse(
+                f"The message {key!r} is {record.state}; only {' and '.join(allowed)} ones can be "
+                f"{'resent' if state == PENDING else 'dropped'}. Look at it: twiceproof messages show {key}"
+            )
+        after = structs.replace(message, by=by, note=note, starts=0, first_at=None)
+        lane = yield from _lane_write(store, record)
+        written = yield from store.write(_settled(record, after, state, in_lane=bool(lane)), *lane)
+        if isinstance(written, Written):
+            return _shape(structs.replace(record, state=state), after)
+
+
+def _settled(record: Record, message: Message, state: str, *, in_lane: bool) -> Replace:
+    if state == DROPPED:
+        body = body_of(structs.replace(message, body=""))
+        return Replace(record.at, body, DROPPED, version=record.version, queue=EXPIRE, due_in=KEEP_DROPPED)
+    queue = "" if in_lane else queue_of_target(tenant_of(record.at), message.target)
+    due_in = None if in_lane else 0.0
+    return Replace(record.at, body_of(message), PENDING, version=record.version, queue=queue, due_in=due_in)
+
+
+def _lane_write(store: Store, record: Record) -> Operation[list[Write]]:
+    """Return what makes the message's lane due again. A message that its lane has passed is on its own."""
+    if f"/{LANES}/" not in record.at.space:
+        return []
+    at = structs.replace(record.at, key=SELF)
+    found = yield from store.read(at)
+    lane = found.record
+    if lane is None or not (yield from _has_ticket(store, record)):
+        return []
+    queue = queue_of_target(tenant_of(at), message_of(record).target)
+    due_in = 0.0 if lane.state == HELD_LANE else remaining(lane.due_at, found.now)  # a relay may be publishing it
+    return [Replace(at, None, LANE, version=lane.version, queue=queue, due_in=due_in)]
+
+
+def _has_ticket(store: Store, record: Record) -> Operation[bool]:
+    after: str | None = None
+    while True:
+        page = yield from store.scan(TICKET_KIND, space=record.at.space, after=after, limit=PAGE)
+        if any(ticket.body == message_of(record).key for ticket in page.records):
+            return True
+        after = page.after
+        if after is None:
+            return False

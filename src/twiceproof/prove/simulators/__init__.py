@@ -1,0 +1,9 @@
+"""Simulators of services that cannot be had for tests, written from their makers' documents.
+
+They are ours: a test against one shows that a client follows the documents, not that the service does.
+"""
+
+from .dataverse import DataverseSimulator
+from .tables import AirtableSimulator, SharePointSimulator, SheetsSimulator
+
+__all__ = ["AirtableSimulator", "DataverseSimulator", "SharePointSimulator", "SheetsSimulator"]

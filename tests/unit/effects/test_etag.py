@@ -1,0 +1,267 @@
+"""http.change: one document, many writers, each change applied once."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+import pytest
+
+from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknown
+from twiceproof.effects import http
+from twiceproof.effects.base import Effect
+from twiceproof.effects.etag import MOST_TRIES, examine_etags
+from twiceproof.effects.http_client import pooled
+
+KEY = "tp_0123456789abcdef0123456789abcdef"
+
+
+class Documents(ThreadingHTTPServer):
+    """One JSON document with an ETag. It may ignore conditions, keep its ETag, or lose the answers to writes."""
+
+    daemon_threads = True
+
+    def __init__(self, document: Any) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.document = document
+        self.version = 1
+        self.mutex = threading.Lock()
+        self.writes = 0
+        self.asked: list[str] = []
+        self.ignores_conditions = False
+        self.keeps_etag = False
+        self.has_etag = True
+        self.lost: dict[int, str] = {}  # by the number of a write: "before" it is carried out, or "after"
+        self.interfere: Any = None  # called before each write
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/doc"
+
+    @property
+    def etag(self) -> str:
+        return '"1"' if self.keeps_etag else f'"{self.version}"'
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Documents
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.server.asked.append("GET")
+        with self.server.mutex:
+            self._answer(200, self.server.document)
+
+    def do_PUT(self) -> None:
+        server, body = self.server, self.rfile.read(int(self.headers["Content-Length"]))
+        server.asked.append("PUT")
+        with server.mutex:
+            server.writes += 1
+            fate = server.lost.get(server.writes, "")
+            if server.interfere is not None:
+                server.interfere(server)
+            if fate != "before" and (server.ignores_conditions or self.headers["If-Match"] == server.etag):
+                server.document = msgspec.json.decode(body)
+                server.version += 1
+                status = 200
+            else:
+                status = 412
+            if fate:
+                self.close_connection = True
+                return
+            self._answer(status, server.document if status == 200 else {"error": "changed"})
+
+    def _answer(self, status: int, value: Any) -> None:
+        body = msgspec.json.encode(value)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if self.server.has_etag:
+            self.send_header("ETag", self.server.etag)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextlib.contextmanager
+def serving(document: Any) -> Iterator[Documents]:
+    server = Documents(document)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        pooled().close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def paid(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "status": "paid"}
+
+
+def counted(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "count": document["count"] + 1}
+
+
+def changing(server: Documents, change: Any = paid, **options: Any) -> Any:
+    made = http.change(server.url, change, **options)
+    return msgspec.structs.replace(made, pause=lambda seconds: None)
+
+
+def test_a_change_is_written_if_the_document_is_unchanged() -> None:
+    with serving({"status": "open", "total": 5}) as server:
+        effect = changing(server)
+        assert isinstance(effect, Effect)
+        assert effect.repeat.kind == "safe"
+        assert effect.perform(KEY) == server.document == {"status": "paid", "total": 5}
+
+
+def test_a_change_that_is_there_is_not_written_again() -> None:
+    with serving({"status": "paid"}) as server:
+        assert changing(server).perform(KEY) == {"status": "paid"}
+        assert server.writes == 0
+
+
+def test_a_writer_that_was_first_is_not_overwritten() -> None:
+    def first(server: Documents) -> None:
+        if server.writes == 1:
+            server.document, server.version = {**server.document, "total": 6}, 2
+
+    with serving({"status": "open", "total": 5}) as server:
+        server.interfere = first
+        changing(server).perform(KEY)
+        assert server.document == {"status": "paid", "total": 6}
+        assert server.asked == ["GET", "PUT", "GET", "PUT"]
+
+
+def test_writers_who_are_always_first_end_the_try_cleanly() -> None:
+    def always(server: Documents) -> None:
+        server.version += 1
+
+    with serving({"status": "open"}) as server:
+        server.interfere = always
+        with pytest.raises(NotDone, match="another writer was first 5 times"):
+            changing(server).perform(KEY)
+        assert server.writes == MOST_TRIES
+        assert server.document == {"status": "open"}
+
+
+@pytest.mark.parametrize("fate", ["before", "after"])
+@pytest.mark.parametrize(("change", "mark"), [(paid, ""), (counted, "applied")])
+def test_silence_after_a_write_is_resolved_without_a_second_application(fate: str, change: Any, mark: str) -> None:
+    with serving({"status": "open", "count": 0}) as server:
+        server.lost = {1: fate}
+        changing(server, change, mark=mark).perform(KEY)
+        assert server.writes == (2 if fate == "before" else 1)
+        assert server.document["count"] == (1 if mark else 0)
+        assert server.document.get("applied", []) == ([KEY] if mark else [])
+
+
+@pytest.mark.parametrize("fate", ["before", "after"])
+def test_silence_at_the_last_try_is_looked_at_once_more(fate: str) -> None:
+    def others(server: Documents) -> None:
+        if server.writes < MOST_TRIES:
+            server.version += 1
+
+    with serving({"count": 0}) as server:
+        server.interfere, server.lost = others, {MOST_TRIES: fate}
+        effect = changing(server, counted, mark="applied")
+        if fate == "after":
+            assert effect.perform(KEY)["count"] == 1
+        else:
+            with pytest.raises(OutcomeUnknown):
+                effect.perform(KEY)
+        assert server.document["count"] == (1 if fate == "after" else 0)
+
+
+def test_a_change_that_adds_needs_a_mark() -> None:
+    with serving({"count": 0}) as server:
+        with pytest.raises(Misuse, match="mark="):
+            changing(server, counted).perform(KEY)
+        assert server.writes == 0
+        effect = changing(server, counted, mark="applied")
+        assert [effect.perform(KEY)["count"], effect.perform(KEY)["count"]] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "mark"), [(paid, ""), (counted, "applied")])
+def test_fifty_writers_change_one_document_and_each_is_applied_once(change: Any, mark: str) -> None:
+    def one(number: int) -> None:
+        effect = changing(server, change, mark=mark)
+        for _ in range(200):
+            try:
+                effect.perform(f"tp_{number:032x}")
+                break
+            except (NotDone, OutcomeUnknown):
+                continue
+        else:
+            raise AssertionError("never applied")
+
+    with serving({"status": "open", "count": 0}) as server:
+        server.lost = {number: "after" if number % 2 else "before" for number in range(3, 60, 7)}
+        with ThreadPoolExecutor(50) as pool:
+            list(pool.map(one, range(50)))
+        if mark:
+            assert server.document["count"] == 50
+            assert len(set(server.document["applied"])) == len(server.document["applied"]) == 50
+        else:
+            assert server.document == {"status": "paid", "count": 0}
+
+
+def test_a_look_finds_the_mark_or_the_change() -> None:
+    with serving({"status": "open", "count": 0}) as server:
+        marked, plain = changing(server, counted, mark="applied"), changing(server)
+        assert marked.look(KEY) == Absent()
+        assert isinstance(plain.look(KEY), Unknown)
+        marked.perform(KEY)
+        plain.perform(KEY)
+        assert marked.look(KEY) == plain.look(KEY) == Happened(server.document)
+        assert server.writes == 2
+    assert isinstance(marked.look(KEY), Unknown)
+
+
+# -- servers that do not protect -----------------------------------------------------------------
+
+
+def test_a_server_without_etags_is_named() -> None:
+    with serving({"status": "open"}) as server:
+        server.has_etag = False
+        with pytest.raises(NotDone, match="has no ETag"):
+            changing(server).perform(KEY)
+        assert server.writes == 0
+
+
+def test_an_etag_that_does_not_change_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with serving({"status": "open"}) as server, caplog.at_level(logging.WARNING, "twiceproof"):
+        changing(server).perform(KEY)
+        assert caplog.messages == []
+        server.document, server.keeps_etag = {"status": "open"}, True
+        changing(server).perform(KEY)
+    assert "its ETag did not change" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("ignores", "keeps", "found"),
+    [(False, False, []), (True, False, ["ignores If-Match"]), (False, True, ["ETag does not change"])],
+)
+def test_an_examination_names_what_a_server_does_not_do(ignores: bool, keeps: bool, found: list[str]) -> None:
+    with serving({"status": "open"}) as server:
+        server.ignores_conditions, server.keeps_etag = ignores, keeps
+        told = examine_etags(changing(server), KEY)
+        assert server.document == {"status": "open"}
+    assert len(told) == len(found)
+    assert all(part in one for part, one in zip(found, told, strict=True))
+
+
+def test_a_condition_of_ones_own_is_refused() -> None:
+    with pytest.raises(Misuse, match="writes If-Match itself"):
+        http.change("https://example.com/doc", paid, headers={"If-Match": "*"})
