@@ -126,7 +126,6 @@ class App(Declarations, Triggers, InFlow, Messaging, Administration):
         self.steps: list[Step] = []
         self.hooks: MutableMapping[str, Hook] = {}
         self.consumers: MutableMapping[str, Consumer] = {}
-        self.brokers = {}
         self.tenants = Tenants(self.store, self.settings.tenant, clock)
         self._views: dict[str, App] = {}
         self.parts = Runtime(

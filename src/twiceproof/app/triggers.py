@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from ..claims.claim import validate_name
 from ..claims.once import refuse_generators
 from ..claims.policy import Duration, make_policy
 from ..claims.request import operation_name, refuse_bare
@@ -38,10 +37,8 @@ from ..keys.duration import seconds
 from ..operations import Operation, await_, block
 
 if TYPE_CHECKING:
-    from ..brokers.base import Broker
     from ..inbound.queues.consumer import Consumer
     from ..inbound.queues.reader import QueueReaders
-    from ..secret import Env
 
 __all__ = ["Triggers"]
 
@@ -59,7 +56,7 @@ class Triggers:
     schedules: DueSchedules
     polls: DuePolls
     consumers: MutableMapping[str, Consumer]
-    brokers: dict[str, str | Env | Broker]
+    routing: Any  # of Messaging
 
     # -- webhooks --------------------------------------------------------------------------------
 
@@ -180,15 +177,6 @@ class Triggers:
 
     # -- queues ----------------------------------------------------------------------------------
 
-    def broker(self, name: str, url: str | Env | Broker) -> None:
-        """Declare a message broker.
-
-        Args:
-            name: Its name here, as in `app.consume("main/orders", …)`.
-            url: Its URL, `env("RABBIT_URL")`, or an open broker.
-        """
-        self.brokers[validate_name("broker", name)] = url
-
     def consume(
         self,
         place: str,
@@ -236,21 +224,23 @@ class Triggers:
         return declare
 
     def consuming(self, names: Collection[str] = ()) -> QueueReaders:
-        """Return readers of the queues, each on a thread: `with app.consuming().reading(patience=30): …`.
+        """Return readers of the queues, each on a thread: `.start()`, then `.drain()` and `.join(seconds)`.
 
-        `twiceproof work`, `serve` and `consume` run them.
+        `twiceproof work` and `serve` run them beside their worker, `twiceproof consume` alone.
 
         Args:
             names: The consumers ("main/orders"); by default all.
         """
         from ..inbound.queues.reader import make_readers
 
-        return make_readers(self.parts, self.consumers, self.brokers, names)
+        return make_readers(self.parts, self.consumers, self.routing.targets, names)
 
     def _add_consumer(self, consumer: Consumer) -> None:
         from ..inbound.queues.consumer import refuse_namesake
 
         refuse_namesake(self.consumers, consumer)
+        if not self.consumers:
+            self.parts.root.beside_worker.append(self.consuming)
         self.consumers[consumer.name] = consumer
 
     # -- schedules and polls ---------------------------------------------------------------------

@@ -10,9 +10,11 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from math import ceil
 from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import cast
 
 from msgspec import Struct
 
@@ -21,8 +23,8 @@ from ...errors import BrokerUnavailable, Misuse, StoreError, StoreUnavailable
 from ...flows.runtime import Runtime
 from ...flows.workers.worker import RunExecutor
 from ...operations import Operation
+from ...outbox.routing import Target
 from ...records import Address
-from ...secret import Env, secrets_of
 from ..admit import Admitted
 from .admissions import LONGEST_AGAIN, admit_delivery, admit_together, settlement_of
 from .consumer import Consumer
@@ -101,6 +103,7 @@ class QueueReader:
         self._open = open_broker
         self._opened: OpenedBroker | None = None
         self._stopping = threading.Event()
+        self._abandoned = threading.Event()
         self._held: dict[int, _Held] = {}
         self._answers: SimpleQueue[Sequence[Answer]] = SimpleQueue()
         places = consumer.prefetch if consumer.function is not None else 1  # a batch takes one place
@@ -115,12 +118,17 @@ class QueueReader:
         """Receive nothing more. What was received is admitted and settled."""
         self._stopping.set()
 
-    def run(self, patience: Callable[[], float] = lambda: LONGEST_RETRY) -> None:
-        """Read until told to stop; then finish what was received, within `patience` seconds."""
+    def abandon(self) -> None:
+        """Settle nothing more: what is not settled comes again."""
+        self._stopping.set()
+        self._abandoned.set()
+
+    def run(self) -> None:
+        """Read until told to stop; then finish what was received."""
         try:
             while not self._stopping.is_set():
                 self.round()
-            self._finish(patience())
+            self._finish()
         finally:
             self._close()
             self._executor.close()
@@ -147,15 +155,12 @@ class QueueReader:
     def _is_inline(self) -> bool:
         return self.consumer.function is not None
 
-    def _finish(self, patience: float) -> None:
+    def _finish(self) -> None:
         with suppress(BrokerUnavailable):
-            for _ in range(ceil(patience / WAIT)):
-                if self._held:
-                    self._settle_answers(wait=True)
+            while self._held and not self._abandoned.is_set():
+                self._settle_answers(wait=True)
         if self._held:
-            log.warning(
-                "%s: stopped with %d deliveries unsettled, to come again", self.consumer.name, len(self._held)
-            )
+            log.warning("%s: stopped with %d deliveries unsettled, to come again", self.consumer.name, len(self._held))
 
     def _pause(self, seconds: float) -> None:
         """Wait, unless told to stop. Deliveries whose functions run are extended meanwhile."""
@@ -298,12 +303,12 @@ class QueueReader:
 
 
 class QueueReaders:
-    """The readers of a process, each on a thread."""
+    """The readers of a process, each on a thread. They run beside a worker, or alone."""
 
     def __init__(self, readers: Sequence[QueueReader]) -> None:
         self.readers = readers
         self._threads: list[threading.Thread] = []
-        self._patience = LONGEST_RETRY
+        self.draining = False
 
     def start(self) -> None:
         for reader in self.readers:
@@ -316,39 +321,53 @@ class QueueReaders:
 
     def _run(self, reader: QueueReader) -> None:
         try:
-            reader.run(lambda: self._patience)
+            reader.run()
         except Exception as error:  # noqa: BLE001 - logged, and the others go on
             reader.refused = reader.refused or f"{reader.consumer.name} has stopped: {error}"
             (log.error if isinstance(error, Misuse) else log.exception)("%s", reader.refused)
 
-    def stop(self, patience: float) -> None:
-        """Stop receiving, and finish what was received within so many seconds."""
-        self._patience = patience
+    def drain(self) -> None:
+        """Receive nothing more. From any thread, and from signal handlers."""
+        self.draining = True
         for reader in self.readers:
             reader.stop()
+
+    def stop(self) -> None:
+        """Wait for nothing any more: what is not settled comes again."""
+        self.draining = True
+        for reader in self.readers:
+            reader.abandon()
+
+    def join(self, patience: float) -> int:
+        """Wait for what was received, at most so many seconds. Return how many readers have not ended by then."""
+        left = self._alive_after(patience)
+        if left:
+            self.stop()
+            self._alive_after(WAIT)
+        return left
+
+    def _alive_after(self, seconds: float) -> int:
+        until = monotonic() + seconds  # of threads, which no injected clock moves
         for thread in self._threads:
-            thread.join(patience + WAIT)
-        self._threads = []
+            thread.join(max(0.0, until - monotonic()))
+        return sum(thread.is_alive() for thread in self._threads)
 
-    @property
-    def running(self) -> bool:
-        return any(thread.is_alive() for thread in self._threads)
+    def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
+        """Read until told to drain, or until no reader is left. Return how many have not ended.
 
-    @contextmanager
-    def reading(self, patience: float) -> Iterator[QueueReaders]:
-        """Read while the block runs."""
+        With `until_idle` nothing is read: a queue has no end.
+        """
+        if until_idle:
+            return 0
         self.start()
-        try:
-            yield self
-        finally:
-            self.stop(patience)
+        while not self.draining and any(thread.is_alive() for thread in self._threads):
+            self._threads[-1].join(SHORT_WAIT)
+            self._threads.sort(key=threading.Thread.is_alive)
+        return self.join(patience)
 
 
 def make_readers(
-    parts: Runtime,
-    consumers: Mapping[str, Consumer],
-    brokers: Mapping[str, str | Env | Broker],
-    names: Collection[str] = (),
+    parts: Runtime, consumers: Mapping[str, Consumer], targets: Mapping[str, Target], names: Collection[str] = ()
 ) -> QueueReaders:
     """Return readers for these consumers, or for all."""
     unknown = sorted(set(names) - set(consumers))
@@ -356,24 +375,23 @@ def make_readers(
         known = ", ".join(sorted(consumers)) or "none"
         raise Misuse(f"No consumer is called {unknown[0]!r}; those that are declared: {known}.")
     chosen = [consumers[name] for name in consumers if not names or name in names]
-    return QueueReaders([QueueReader(parts, one, broker_opener(one, brokers)) for one in chosen])
+    return QueueReaders([QueueReader(parts, one, broker_opener(one, targets)) for one in chosen])
 
 
-def broker_opener(consumer: Consumer, brokers: Mapping[str, str | Env | Broker]) -> Callable[[], OpenedBroker]:
+def broker_opener(consumer: Consumer, targets: Mapping[str, Target]) -> Callable[[], OpenedBroker]:
     """Return what opens a consumer's broker. Raises Misuse if it is not declared."""
-    if consumer.broker not in brokers:
-        known = ", ".join(sorted(brokers)) or "none"
+    target = targets.get(consumer.broker)
+    if target is None:
+        known = ", ".join(sorted(targets)) or "none"
         raise Misuse(
             f"{consumer.name} reads from a broker {consumer.broker!r}, which is not declared (known: {known}); declare "
             f'it: app.broker("{consumer.broker}", env("BROKER_URL")).'
         )
-    given = brokers[consumer.broker]
 
     def opened() -> OpenedBroker:
-        if not isinstance(given, str | Env):
-            return OpenedBroker(given, shared=True)
-        from ...brokers.open import open_broker  # a driver each
-
-        return OpenedBroker(open_broker(secrets_of(given)[0]))
+        publisher = target.open()
+        if not hasattr(publisher, "receive"):
+            raise Misuse(f"{consumer.name} cannot be read: {consumer.broker!r} is no broker; name one in app.consume.")
+        return OpenedBroker(cast(Broker, publisher), shared=target.shared)
 
     return opened

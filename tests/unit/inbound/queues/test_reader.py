@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from twiceproof.brokers.memory import MemoryBroker
 from twiceproof.clock import system_clock
 from twiceproof.errors import BrokerUnavailable, StoreUnavailable
 from twiceproof.inbound.queues import reader as reader_module
-from twiceproof.inbound.queues.reader import OpenedBroker, QueueReader
+from twiceproof.inbound.queues.reader import OpenedBroker, QueueReader, QueueReaders
 from twiceproof.prove.faulty_engine import FaultyEngine
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
@@ -33,6 +34,16 @@ def consume_orders(app: App, **options: Any) -> None:
     def sync(order: dict[str, Any]) -> None: ...
 
     app.consume("main/orders", start=sync, **options)
+
+
+@contextmanager
+def reading(readers: QueueReaders) -> Iterator[None]:
+    readers.start()
+    try:
+        yield
+    finally:
+        readers.drain()
+        assert readers.join(5.0) == 0
 
 
 class Gate(MemoryEngine):
@@ -245,10 +256,10 @@ def test_readers_end_after_what_they_have_received(app: App, office: PostOffice)
     for number in range(20):
         office.post({"id": number}, f"m{number}")
     readers = app.consuming()
-    with readers.reading(5.0):
+    with reading(readers):
         while readers.readers[0].outcomes["new"] < 20:
             threading.Event().wait(0.01)
-    assert not readers.running and office.left == [] and runs(app) == 20
+    assert office.left == [] and runs(app) == 20
 
 
 def test_a_fault_of_one_reader_leaves_the_others(app: App, office: PostOffice) -> None:
@@ -257,7 +268,7 @@ def test_a_fault_of_one_reader_leaves_the_others(app: App, office: PostOffice) -
     office.queues.places = {"orders"}
     office.post({"id": 1}, "m1")
     readers = app.consuming()
-    with readers.reading(5.0):
+    with reading(readers):
         while not readers.readers[0].outcomes["new"]:
             threading.Event().wait(0.01)
     assert office.left == []
