@@ -25,6 +25,7 @@ __all__ = [
     "Secrets",
     "operation_of",
     "secret_reader",
+    "span",
     "validate_on_failed",
     "warn_if_forgotten_early",
 ]
@@ -133,14 +134,14 @@ def warn_if_forgotten_early(source: Source, keep: float | None, *, name: str = "
     """
     if keep is not None and keep < source.retry_window:
         warnings.warn(
-            f"{name or source.name} retries for {_span(source.retry_window)}, but its events are forgotten after "
-            f"{_span(keep)}: a later retry would be processed twice. Use keep={_span(source.retry_window)!r} or more.",
+            f"{name or source.name} retries for {span(source.retry_window)}, but its events are forgotten after "
+            f"{span(keep)}: a later retry would be processed twice. Use keep={span(source.retry_window)!r} or more.",
             ForgottenEarlyWarning,
             stacklevel=depth,
         )
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Format a duration as `keep=` takes it, rounded up."""
     for unit, sign in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= unit:

@@ -92,6 +92,8 @@ DOCUMENTED = {
     "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
     "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
+    "twiceproof_deliveries_total": "Deliveries of queues that this process has admitted, by consumer and outcome",
+    "twiceproof_redeliveries_total": "Of these, deliveries that were not a message's first, by consumer",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -100,6 +102,8 @@ WORK = (
     "twiceproof_runs",
     "twiceproof_claims",
     "twiceproof_dead_letters",
+    "twiceproof_deliveries_total",
+    "twiceproof_redeliveries_total",
 )
 
 
@@ -114,6 +118,8 @@ class WorkMetrics:
         self._runs = self._gauge("twiceproof_runs", "state")
         self._claims = self._gauge("twiceproof_claims", "state")
         self._letters = self._gauge("twiceproof_dead_letters")
+        self._deliveries = self._gauge("twiceproof_deliveries_total", "consumer", "outcome")
+        self._redeliveries = self._gauge("twiceproof_redeliveries_total", "consumer")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
@@ -132,7 +138,14 @@ class WorkMetrics:
         if worker is not None:
             self._begun.set(worker.begun)
             self._running.set(worker.taken)
+            self._set_deliveries(worker)
         return generate_latest(self.registry)
+
+    def _set_deliveries(self, worker: Worker) -> None:
+        for reader in (reader for companion in worker.beside for reader in getattr(companion, "readers", ())):
+            self._redeliveries.labels(reader.consumer.name).set(reader.redelivered)
+            for outcome, count in list(reader.outcomes.items()):
+                self._deliveries.labels(reader.consumer.name, outcome).set(count)
 
 
 class Metrics(WorkMetrics):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -31,7 +31,7 @@ from ...flows.engine.context import giving
 from ...flows.runtime import Runtime
 from ...flows.workers.log import About, about_var
 from ...keys import validate_key
-from ...operations import Concurrently, Operation, Raised, Returned, UserCall
+from ...operations import Concurrently, InThread, Operation, Raised, Returned, UserCall
 from ..admit import REFUSED_OUTCOMES, Admission, Admitted, EventNote, refused
 from ..source import Envelope, Event, Handshake, Poison
 from .messages import envelope_of
@@ -39,7 +39,15 @@ from .messages import envelope_of
 if TYPE_CHECKING:
     from .consumer import Consumer
 
-__all__ = ["InlineAdmission", "QueueAdmission", "RunAdmission", "admit_delivery", "admit_together", "settlement_of"]
+__all__ = [
+    "ConsumerCall",
+    "InlineAdmission",
+    "QueueAdmission",
+    "RunAdmission",
+    "admit_delivery",
+    "admit_together",
+    "settlement_of",
+]
 
 
 log = logging.getLogger("twiceproof.consume")
@@ -82,6 +90,26 @@ class RunAdmission(QueueAdmission):
         return Admitted("new", run) if first else (yield from self._seen_before(run))
 
 
+class ConsumerCall(UserCall):
+    """A consumer's function, on either driver: a reader's, and that of a command which replays a dead letter."""
+
+    __slots__ = ("_awaited",)
+
+    def __init__(self, work: Callable[[], Any], *, awaited: bool) -> None:
+        super().__init__(work)
+        self._awaited = awaited
+
+    def block(self) -> Returned | Raised:
+        if not self._awaited:
+            return super().block()
+        import asyncio
+
+        return UserCall(lambda: asyncio.run(self._work())).block()
+
+    async def wait(self) -> Returned | Raised:
+        return await (super().wait() if self._awaited else InThread(super().block).wait())
+
+
 class InlineAdmission(QueueAdmission):
     """Claims the message's key and calls the consumer's function, whose end is recorded before the settlement."""
 
@@ -95,7 +123,7 @@ class InlineAdmission(QueueAdmission):
         about = about_var.set(About(key=event.id, door=self.hook.name))
         source = source_var.set(self.hook.name)
         try:
-            finding: Returned | Raised = yield UserCall(work)
+            finding: Returned | Raised = yield ConsumerCall(work, awaited=self.hook.awaits)
         finally:
             source_var.reset(source)
             about_var.reset(about)

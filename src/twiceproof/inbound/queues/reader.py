@@ -18,7 +18,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from ...brokers.base import Broker, DeliverySettlement, Extend, QueueDelivery, Requeue
+from ...brokers.base import Broker, BrokerFinding, DeliverySettlement, Extend, QueueDelivery, Requeue
 from ...errors import BrokerUnavailable, Misuse, StoreError, StoreUnavailable
 from ...flows.runtime import Runtime
 from ...flows.workers.worker import RunExecutor
@@ -26,11 +26,12 @@ from ...operations import Operation
 from ...outbox.routing import Target
 from ...records import Address
 from ..admit import Admitted
-from .admissions import LONGEST_AGAIN, admit_delivery, admit_together, settlement_of
+from ..hook import span
+from .admissions import LONGEST_AGAIN, RunAdmission, admit_delivery, admit_together, settlement_of
 from .consumer import Consumer
 from .messages import NO_KEY, QueueSource
 
-__all__ = ["OpenedBroker", "QueueReader", "QueueReaders", "broker_opener", "make_readers"]
+__all__ = ["OpenedBroker", "QueueReader", "QueueReaders", "broker_opener", "forgotten_early", "make_readers"]
 
 
 log = logging.getLogger("twiceproof.consume")
@@ -108,7 +109,7 @@ class QueueReader:
         self._answers: SimpleQueue[Sequence[Answer]] = SimpleQueue()
         places = consumer.prefetch if consumer.function is not None else 1  # a batch takes one place
         self._executor = RunExecutor(places, lambda: None)
-        self._has_seen_key = False
+        self._has_seen_key = self._has_examined = False
         self._broker_outage = _Outage(f"{consumer.name}: the broker cannot be read")
         self._store_outage = _Outage(f"{consumer.name}: the store failed, so nothing is received or acknowledged")
 
@@ -202,7 +203,15 @@ class QueueReader:
     def _broker(self) -> Broker:
         if self._opened is None:
             self._opened = self._open()
+            if not self._has_examined:
+                self._has_examined = True
+                self._warn_if_forgotten_early(self._opened.broker)
         return self._opened.broker
+
+    def _warn_if_forgotten_early(self, broker: Broker) -> None:
+        for finding in broker.examine([self.consumer.place]):
+            if text := forgotten_early(self.consumer, finding):
+                log.warning("%s", text)
 
     def _refuses(self, broker: Broker, found: Sequence[QueueDelivery]) -> bool:
         """Stop if the sender's id is the key, and no message has one: each would become a dead letter."""
@@ -300,6 +309,19 @@ class QueueReader:
             return False
         self._store_outage.end()
         return True
+
+
+def forgotten_early(consumer: Consumer, finding: BrokerFinding) -> str:
+    """Return the warning that claims expire while the broker may still deliver their messages, or ""."""
+    keep = consumer.policy.life.keep
+    if finding.keeps is None or keep is None or keep >= finding.keeps:
+        return ""
+    where = f"the flow {consumer.flow.name}" if consumer.admission is RunAdmission else "app.consume"
+    keeps = span(finding.keeps)
+    return (
+        f"The broker keeps messages of {consumer.name} for {keeps}, but they are forgotten here after {span(keep)}: "
+        f"one that is delivered again later would be processed twice. Give {where} keep={keeps!r} or more."
+    )
 
 
 class QueueReaders:
