@@ -19,6 +19,7 @@ from .machine import facts
 from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
+from .sections.copying import measure_copying
 from .sections.effects import measure_effects
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
@@ -26,6 +27,7 @@ from .sections.footprint import measure_footprint
 from .sections.forgetting import measure_forgetting
 from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
+from .sections.reconcile import measure_reconcile
 from .sections.recovery import measure_recovery
 from .sections.rows import measure_rows, measure_rows_on_mariadb
 from .sections.scale import measure_scale
@@ -102,6 +104,8 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
         **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
+        "reconcile": lambda: measure_reconcile(plan, progress),
+        "copy": lambda: measure_copying(sites.sqlite, sites.postgres, plan, progress),
         **{f"effects rows on {name}": partial(_rows, site_of[name], plan, progress) for name in LEDGERS},
         "effects rows on mariadb": lambda: measure_rows_on_mariadb(plan, progress),
         "import": lambda: measure_footprint(plan, progress),

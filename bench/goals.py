@@ -67,6 +67,12 @@ GOALS: dict[str, Goal] = {
     "import": Goal("import twiceproof", 80, 80, unit="ms", lower_is_better=True),
     "import ratio": Goal("starting Python with it, beside without", unit="×", lower_is_better=True),
     "memory": Goal("memory of a process with an open App", 40, 40, unit="MB", lower_is_better=True),
+    "copy rate": Goal("claims copied from SQLite to PostgreSQL in a second", 20_000, 20_000, unit="/s"),
+    "copy beside load": Goal("a verified copy, beside reading and loading the rows alone"),
+    "reconcile time": Goal("two sources of 1,000,000 rows compared", 60, 60, unit="s", lower_is_better=True),
+    "reconcile memory": Goal("memory for two sources of 1,000,000 rows", 150, 150, unit="MB", lower_is_better=True),
+    "reconcile flat": Goal("memory for 5,000,000 rows / 1,000,000", 1.1, 1.1, lower_is_better=True),
+    "reconcile beside sort": Goal("two sources compared, beside sort -u and comm", lower_is_better=True),
 }
 
 

@@ -6,7 +6,20 @@ from msgspec import Struct
 
 __all__ = ["FULL", "QUICK", "SECTIONS", "Plan"]
 
-SECTIONS = ("sqlite", "postgres", "valkey", "peers", "scale", "flows", "webhooks", "middleware", "effects", "import")
+SECTIONS = (
+    "sqlite",
+    "postgres",
+    "valkey",
+    "peers",
+    "scale",
+    "flows",
+    "webhooks",
+    "middleware",
+    "effects",
+    "reconcile",
+    "copy",
+    "import",
+)
 
 
 class Plan(Struct, frozen=True):
@@ -29,6 +42,8 @@ class Plan(Struct, frozen=True):
     interrupted: int  # runs that a killed process leaves behind
     waiting: int  # runs that wait in a store
     slow_senders: int  # connections that drip bytes
+    reconciled: tuple[int, int]  # rows of each of two sources that are compared: few, and many
+    copied: int  # claims of a ledger that is copied
 
 
 FULL = Plan(
@@ -49,6 +64,8 @@ FULL = Plan(
     interrupted=1_000,
     waiting=100_000,
     slow_senders=500,
+    reconciled=(1_000_000, 5_000_000),
+    copied=1_000_000,
 )
 QUICK = Plan(
     "quick",
@@ -68,4 +85,6 @@ QUICK = Plan(
     interrupted=20,
     waiting=1_000,
     slow_senders=20,
+    reconciled=(2_000, 10_000),
+    copied=2_000,
 )

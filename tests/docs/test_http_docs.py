@@ -17,7 +17,7 @@ from tests.acceptance.no_code import PowerAutomate
 from tests.docs.blocks import ROOT, blocks, commands, says
 from twiceproof.server.auth import POLICY
 from twiceproof.server.connectors import power_automate
-from twiceproof.server.routes import approvals, callbacks, claims, reviews, runs
+from twiceproof.server.routes import approvals, callbacks, claims, findings, reviews, runs
 from twiceproof.server.services.claim_messages import Claimed, ClaimEnded, ClaimView, PriorClaim, Renewed
 from twiceproof.server.tokens import Scope
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 HOW_TO = ROOT / "docs/how-to"
 PAGE = (ROOT / "docs/reference/http.md").read_text("utf-8")
-ROUTES = [*claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES]
+ROUTES = [*claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES, *findings.ROUTES]
 ANSWERS = {
     "claim": (Claimed, PriorClaim),
     "look_at_claim": (ClaimView,),

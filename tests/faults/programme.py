@@ -30,6 +30,7 @@ FAULTS = {
     "F17": "f17_relay_killed",
     "F20": "f20_delivered_again",
     "F21": "f21_lost_effects",
+    "F22": "f22_source_truncated",
     "F23": "f23_rebuild_killed",
     "H1": "h1_simulated_histories",
     "H2": "h2_real_histories",
@@ -56,6 +57,7 @@ LONGEST_FIRST = [
     "F15",
     "F21",
     "F23",
+    "F22",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The states of a claim, a run and a step, as docs/states.md shows them."""
+"""The states of a claim, a run, a step and a finding, as docs/states.md shows them."""
 
 from __future__ import annotations
 
@@ -99,4 +99,31 @@ STEP = Diagram(
     ),
 )
 
-DIAGRAMS: Mapping[str, Diagram] = {"claim": CLAIM, "run": RUN, "step": STEP}
+FINDING = Diagram(
+    "States of a finding",
+    (1000, 500),
+    {
+        "open": (190, 240),
+        "acknowledged": (530, 60),
+        "suppressed": (530, 240),
+        "acted": (530, 430),
+        "resolved": (860, 240),
+        "(start)": (190, 60),
+        "(end)": (860, 430),
+    },
+    (
+        Arrow("(start)", "open", "a second look\nconfirms it"),
+        Arrow("open", "acknowledged", "a person has\nseen to it", at=0.45),
+        Arrow("open", "suppressed", "suppressed", shift=-12),
+        Arrow("suppressed", "open", "its time is over,\nand it is still seen", shift=-12),
+        Arrow("open", "acted", "undone, or\na run started", shift=-14, at=0.4),
+        Arrow("acted", "open", "still seen\nlater", shift=-14, at=0.4),
+        Arrow("acknowledged", "resolved", "a whole run\nno longer sees it"),
+        Arrow("suppressed", "resolved", "no longer seen"),
+        Arrow("acted", "resolved", "no longer seen"),
+        Arrow("resolved", "(end)", "forgotten,\nafter 90 days"),
+    ),
+    (Loop("open", "seen again:\ncounted", side=-1), Loop("resolved", "seen again:\nreopened, open")),
+)
+
+DIAGRAMS: Mapping[str, Diagram] = {"claim": CLAIM, "run": RUN, "step": STEP, "finding": FINDING}

@@ -383,14 +383,14 @@ class Administration:
     def notify(
         self, hook: Hook, *, on: str | Collection[str] = EVENTS, quiet: Duration = "10m", name: str = ""
     ) -> None:
-        """Send a message about runs and claims that need attention. One message per flow, event and quiet period.
+        """Send a message about what needs attention. One message per flow, event and quiet period.
 
         What happens meanwhile is in the next message. Runs do not wait for messages.
 
         Args:
             hook: What is called with the message.
             on: Which events: "review" (a run or claim waits for review), "failure" (it failed for good),
-                "dead-letter" (a delivery could not be processed).
+                "dead-letter" (a delivery could not be processed), "finding" (a reconciliation found something).
             quiet: How long no further message is sent about the same, by any process.
             name: Tells hooks apart across processes; by default their order.
         """

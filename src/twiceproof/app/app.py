@@ -55,11 +55,13 @@ from .administration import Administration
 from .declarations import Declarations
 from .in_flow import InFlow
 from .messaging import Messaging
+from .reconciliations import Reconciliations
 from .triggers import Triggers
 
 if TYPE_CHECKING:
     from ..inbound.queues.consumer import Consumer
     from ..reconcile.rebuild import RebuildPlan, RebuildTarget, Rebuilt
+    from ..reconcile.reconciliation import Reconciliation
 
 __all__ = ["NEW_LEDGER", "App"]
 
@@ -68,7 +70,7 @@ ledgers = logging.getLogger("twiceproof.ledger")
 NEW_LEDGER = "this is a new ledger: %s; if there was one already, name it by its whole path"
 
 
-class App(Declarations, Triggers, InFlow, Messaging, Administration):
+class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administration):
     """A ledger and everything that is declared on it. `App()` keeps it in the SQLite file twiceproof.db.
 
     Args:
@@ -142,6 +144,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Administration):
         ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
         self.incidents: list[Incidents] = []
+        self.reconciliations: dict[str, Reconciliation] = {}
 
     # -- the ledger from the source of truth -----------------------------------------------------
 

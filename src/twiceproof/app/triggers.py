@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..inbound.queues.consumer import Consumer
     from ..inbound.queues.reader import QueueReaders
 
-__all__ = ["Triggers"]
+__all__ = ["Triggers", "tick_key"]
 
 
 LEASE = 15.0  # an admission takes milliseconds; a sender's next try should not find a dead one's claim
@@ -275,7 +275,7 @@ class Triggers:
             if not isinstance(flow, Flow):
                 options.setdefault("stable", ("key",))  # it holds the time on purpose: the tick's
                 called = operation_name(function, name, "every")
-                declare_flow = self.flow(key=_tick_key, name=called, **options)
+                declare_flow = self.flow(key=tick_key, name=called, **options)
                 function = declare_flow(_ticked(function))
                 flow = self.flows[called]
             elif options or name is not None:
@@ -350,7 +350,7 @@ def _plain_make(title: str, function: Callable[..., Any]) -> Callable[..., Any]:
 _TICK = inspect.Signature([inspect.Parameter("tick", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 
 
-def _tick_key(tick: Any) -> str:
+def tick_key(tick: Any) -> str:
     """One text for one moment, in any zone, and as the text that comes over HTTP: it is the schedule's own tick."""
     try:
         moment = datetime.fromisoformat(tick) if isinstance(tick, str) else tick

@@ -32,6 +32,7 @@ COMMANDS = {  # each with the module that defines it
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
+    "reconcile": "reconcile",
     "check": "flows",
     "encryption": "encryption",
     "prove": "prove",

@@ -211,6 +211,7 @@ def opened(target: LedgerTarget, *, create: bool = False) -> Iterator[GroupedSto
 def load_record_kinds() -> None:
     """Load every module that registers a kind of record: a sweep or a key rotation must not miss one."""
     from ..app import app  # noqa: F401
+    from ..reconcile import findings  # noqa: F401
     from ..server import tokens  # noqa: F401
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "DUPLICATE",
     "EVENTS",
     "FAILURE",
+    "FINDING",
     "REVIEW",
     "DuplicateAlerts",
     "Hook",
@@ -45,21 +46,22 @@ __all__ = [
 ]
 
 
-DUPLICATE, REVIEW, FAILURE, DEAD_LETTER = "duplicate", "review", "failure", "dead-letter"
-EVENTS = (REVIEW, FAILURE, DEAD_LETTER)  # that `app.notify` reports
+DUPLICATE, REVIEW, FAILURE, DEAD_LETTER, FINDING = "duplicate", "review", "failure", "dead-letter", "finding"
+EVENTS = (REVIEW, FAILURE, DEAD_LETTER, FINDING)  # that `app.notify` reports
 TYPES = {
     DUPLICATE: "duplicates.blocked",
     REVIEW: "review.needed",
     FAILURE: "run.failed",
     DEAD_LETTER: "letter.kept",
+    FINDING: "finding.opened",
 }
 
 
 class Notice(Struct, frozen=True):
     """`count` is the number of occurrences since the last notice. The same `id` is never sent twice.
 
-    For blocked duplicates there is one notice per key. For reviews, failures and dead letters there is one per flow or
-    webhook (`operation`); `key` and `reason` are those of the latest.
+    For blocked duplicates there is one notice per key. For all other events there is one per flow, webhook or
+    reconciliation (`operation`); `key` and `reason` are those of the latest.
     """
 
     id: str
@@ -87,6 +89,7 @@ class Notice(Struct, frozen=True):
             REVIEW: f"{self.operation} for {self.key!r} waits for review",
             FAILURE: f"{self.operation} for {self.key!r} failed",
             DEAD_LETTER: f"a delivery to {self.operation} could not be processed and was stored ({self.key})",
+            FINDING: f"{self.operation} found something about {self.key!r}",
         }[self.event]
         more = f", and {self.count - 1} more" if self.count > 1 else ""
         return f"{what}{': ' if self.reason else ''}{self.reason}{more}"
@@ -100,6 +103,7 @@ class Notice(Struct, frozen=True):
             REVIEW: ("review", "list", "--flow", self.operation),
             FAILURE: ("claims", "list", "--operation", self.operation, "--state", "failed"),
             DEAD_LETTER: ("hooks", "dead-letters"),
+            FINDING: ("reconcile", "findings", "list", "--name", self.operation),
         }[self.event]
         return suggested_command(*arguments, *tenant)
 

@@ -1,4 +1,4 @@
-"""Notifies of reviews, failures and dead letters: one message per flow and quiet period, over all processes.
+"""Notifies of reviews, failures, dead letters and findings: one message per flow and quiet period, over all processes.
 
 Each process observes its own writes and sends notices a moment later on a separate thread, so that runs neither wait
 for a receiver nor fail with it. What a killed process had not sent, a starting worker finds in the store, as long as it
@@ -27,6 +27,7 @@ from .duplicate_alerts import (
     DEAD_LETTER,
     EVENTS,
     FAILURE,
+    FINDING,
     REVIEW,
     Hook,
     Notice,
@@ -35,18 +36,20 @@ from .duplicate_alerts import (
     release_notice,
 )
 
-__all__ = ["DEAD_LETTER_KIND", "Incidents"]
+__all__ = ["DEAD_LETTER_KIND", "FINDING_KIND", "Incidents"]
 
 
 log = logging.getLogger("twiceproof")
 
 DEAD_LETTER_KIND = record_kind("letter", expires=True)  # as ledgers have it
+FINDING_KIND = record_kind("finding", expires=True)
 WATCHED = {
     (CLAIM, "review"): REVIEW,
     (CLAIM, "failed"): FAILURE,
     (RUN, "review"): REVIEW,
     (RUN, "failed"): FAILURE,
     (DEAD_LETTER_KIND, "kept"): DEAD_LETTER,
+    (FINDING_KIND, "open"): FINDING,
 }
 SOON = 1.0  # seconds before a notice is sent, to include what else happens meanwhile
 AGAIN = 60.0  # seconds until the next attempt after a failure of the receiver or the store
@@ -65,6 +68,16 @@ class DeadLetterNotice(Struct, frozen=True):
     hook: str
     reason: str
     tenant: str = "default"
+
+
+class FindingNotice(Struct, frozen=True):
+    """The fields of a finding that a notice needs. `fresh`: it was opened, or opened again, by its latest run."""
+
+    reconciliation: str
+    key: str
+    summary: str
+    tenant: str = "default"
+    fresh: bool = False
 
 
 class PendingNotice(Struct, frozen=True):
@@ -256,6 +269,10 @@ def _details_of(record: Record, event: str) -> tuple[Group, str, str] | None:
     if event == DEAD_LETTER:
         letter = msgspec.json.decode(record.body, type=DeadLetterNotice)
         return (letter.tenant, event, letter.hook), letter.id, _short(letter.reason)
+    if event == FINDING:
+        found = msgspec.json.decode(record.body, type=FindingNotice)
+        group = (found.tenant, event, found.reconciliation)
+        return (group, found.key, _short(found.summary)) if found.fresh else None
     claim = claim_of(record)
     if event == FAILURE and not _is_final(claim):
         return None

@@ -23,9 +23,9 @@ __all__ = [
     "OnParked",
     "OnUnknown",
     "Publisher",
-    "TopicRoute",
     "Routing",
     "Target",
+    "TopicRoute",
     "WebhookTarget",
     "webhook",
 ]

@@ -269,6 +269,9 @@ POLICY: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/approvals/link/{token}"): Scope.PROVEN,
     ("POST", "/v1/approvals/link/{token}"): Scope.PROVEN,
     ("POST", "/v1/reviews/{name}"): Scope.APPROVE,
+    ("GET", "/v1/findings"): Scope.READ,
+    ("GET", "/v1/findings/{id}"): Scope.READ,
+    ("POST", "/v1/findings/{id}"): Scope.APPROVE,
 }
 
 

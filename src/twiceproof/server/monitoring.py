@@ -22,6 +22,7 @@ from ..flows.history.queries import StateCounts, count_states
 from ..flows.workers.log import About, about_var
 from ..inbound.source import InboundOutcome
 from ..operations import await_, block
+from ..reconcile.findings import FindingCounts, count_findings
 from ..records import Address, Found
 from .openapi import describe
 from .routing import ApiRoute
@@ -94,6 +95,9 @@ DOCUMENTED = {
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
     "twiceproof_deliveries_total": "Deliveries of queues that this process has admitted, by consumer and outcome",
     "twiceproof_redeliveries_total": "Of these, deliveries that were not a message's first, by consumer",
+    "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
+    "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
+    "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -104,6 +108,9 @@ WORK = (
     "twiceproof_dead_letters",
     "twiceproof_deliveries_total",
     "twiceproof_redeliveries_total",
+    "twiceproof_findings_open",
+    "twiceproof_last_whole_run_age_seconds",
+    "twiceproof_source_rows",
 )
 
 
@@ -120,6 +127,9 @@ class WorkMetrics:
         self._letters = self._gauge("twiceproof_dead_letters")
         self._deliveries = self._gauge("twiceproof_deliveries_total", "consumer", "outcome")
         self._redeliveries = self._gauge("twiceproof_redeliveries_total", "consumer")
+        self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
+        self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
+        self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
@@ -133,6 +143,16 @@ class WorkMetrics:
         for gauge, known in ((self._runs, counts.runs), (self._claims, counts.claims)):
             for state, count in known.items():
                 gauge.labels(state).set(count)
+
+    def set_findings(self, counts: FindingCounts) -> None:
+        """A check whose findings were all resolved has none: it is no longer listed."""
+        self._findings.clear()
+        for (name, check), count in counts.open.items():
+            self._findings.labels(name, check).set(count)
+        for (name, source), rows in counts.rows.items():
+            self._source_rows.labels(name, source).set(rows)
+        for name, tick in counts.whole.items():
+            self._whole_age.labels(name).set(counts.now - tick)
 
     def text(self, worker: Worker | None) -> bytes:
         if worker is not None:
@@ -230,11 +250,13 @@ class ServerStatus:
         """Return the metrics. If the store does not answer, its last counts are returned."""
         counts = await self._counts.answer()
         if counts is not None:
-            self.metrics.set_counts(counts)
+            self.metrics.set_counts(counts[0])
+            self.metrics.set_findings(counts[1])
         return self.metrics.text(self.worker)
 
-    async def _count(self) -> StateCounts:
-        return await await_(count_states(self.app.store))
+    async def _count(self) -> tuple[StateCounts, FindingCounts]:
+        store = self.app.store
+        return await await_(count_states(store)), await await_(count_findings(store))
 
 
 class CachedRead(Generic[T]):
@@ -353,6 +375,7 @@ class MetricsPort:
         self._counted_until = now + COUNTS_FRESH
         with suppress(StoreError):
             self._metrics.set_counts(block(count_states(self._app.store)))
+            self._metrics.set_findings(block(count_findings(self._app.store)))
 
     def close(self) -> None:
         self._server.shutdown()

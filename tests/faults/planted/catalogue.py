@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tests.faults.planted import claims, consumers, effects, flows, keys, outbox, rebuilds, stores
+from tests.faults.planted import claims, consumers, effects, flows, keys, outbox, rebuilds, reconcile, stores
 from tests.faults.planted.plant import Plant
 
 POSTGRES, VALKEY = ("postgres",), ("valkey",)
@@ -72,6 +72,10 @@ PLANTS: dict[str, Plant] = dict(
         _plant(effects.key_left_out, "F21"),
         _plant(rebuilds.adopted_as_queued, "F23"),
         _plant(rebuilds.settled_as_absent, "F23"),
+        _plant(reconcile.missing_from_half_a_source, "F22", share=0.05),
+        _plant(reconcile.cap_for_each_item, "F22", share=0.05),
+        _plant(reconcile.oldest_is_kept, "F22", share=0.05),
+        _plant(reconcile.time_in_the_id, "F22", share=0.05),
     ]
 )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, Literal, Protocol, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -27,6 +28,7 @@ __all__ = [
     "KIND",
     "CatchUp",
     "Cron",
+    "Daily",
     "DueSchedules",
     "Interval",
     "Overlap",
@@ -126,7 +128,33 @@ def _at_wall_time(local: datetime, zone: tzinfo) -> float:
     return found.timestamp()
 
 
-def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
+class Daily:
+    """A time of day, once on each day: at the first of two such times when clocks go back, and at the next hour when
+    it is left out. Unlike a cron expression, it needs no further package."""
+
+    def __init__(self, text: str, zone: str) -> None:
+        found = _TIME_OF_DAY.fullmatch(text) if isinstance(text, str) else None
+        if found is None or int(found[1]) > 23 or int(found[2]) > 59:
+            raise Misuse(f'at={text!r} is no time of day; write it like "03:00".')
+        self._time = time(int(found[1]), int(found[2]))
+        self._zone = _zone(zone)
+
+    def after(self, moment: float) -> float:
+        day = datetime.fromtimestamp(moment, self._zone).date() - timedelta(days=1)
+        while (tick := _at_wall_time(datetime.combine(day, self._time), self._zone)) <= moment:
+            day += timedelta(days=1)
+        return tick
+
+
+_TIME_OF_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2})")
+
+
+def make_ticks(when: str | float | timedelta, zone: str, at: str = "") -> Ticks:
+    """Make the ticks of an interval or a cron expression. `at`: once a day, at this time."""
+    if at:
+        if when != "1d":
+            raise Misuse(f'at={at!r} is for every="1d"; for other times write a cron expression, such as "0 3 * * 1".')
+        return Daily(at, zone)
     if isinstance(when, str) and (" " in when.strip() or when.strip().startswith("@")):
         return Cron(when.strip(), zone)
     if zone != "UTC":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..routing import ApiRoute
-from . import approvals, callbacks, claims, health, reviews, runs, webhooks
+from . import approvals, callbacks, claims, findings, health, reviews, runs, webhooks
 
 __all__ = ["ROUTES"]
 
@@ -15,5 +15,6 @@ ROUTES: tuple[ApiRoute, ...] = (
     *callbacks.ROUTES,
     *approvals.ROUTES,
     *reviews.ROUTES,
+    *findings.ROUTES,
     *health.ROUTES,
 )
