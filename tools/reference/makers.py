@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import api, commands, errors, examples, journeys, problems, providers, routes, server, settings, stores
+from . import api, brokers, commands, errors, examples, journeys, problems, providers, routes, server, settings, stores
 from .block import Maker
 
 __all__ = ["DOCS", "MAKERS", "pages"]
@@ -28,6 +28,7 @@ MAKERS: Mapping[str, Maker] = {
     "metrics": server.metrics,
     "stores": stores.urls,
     "store-checks": stores.checks,
+    "brokers": brokers.brokers,
     "examples": examples.examples,
     "app": api.constructor,
     "app-methods": api.app_methods,

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import AuthorizationError, MaxPayloadError
+from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
-from nats.js.api import AckPolicy, ConsumerInfo, StreamInfo
+from nats.js.api import AckPolicy, ConsumerInfo, Header, StreamInfo
 from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
@@ -42,7 +42,7 @@ __all__ = ["NatsBroker"]
 
 ANSWER_SECONDS = 5.0  # for one question to the server
 DEDUPE = 120.0  # a stream's window unless it says otherwise
-MOST_BYTES = 1024 * 1024  # a server's limit unless it says otherwise
+MOST_BYTES = 64 * 1024 * 1024  # what no server exceeds; each says its own limit when it greets
 LONG = 3600.0  # longer than anybody is patient
 OLDEST = (2, 11)
 MESSAGE_ID, OWN = "Nats-Msg-Id", "nats-"
@@ -164,11 +164,14 @@ class NatsBroker(AsyncBroker[_Connection]):
         except (NatsError, TimeoutError, OSError) as error:
             return Refused(self._explain(error), away=True)
         headers = {**message.headers, MESSAGE_ID: native_id(message.key), CONTENT_TYPE: message.content_type}
+        most = connection.client.max_payload
+        if _size(headers, stream) + len(message.body) > most:  # the server would end the connection
+            return Refused(f"NATS takes {most:,} bytes, headers included; store the body elsewhere.", final=True)
         try:
             answer = await connection.jetstream.publish(
                 subject, message.body, timeout=LONG, stream=stream, headers=headers
             )
-        except (APIError, NoStreamResponseError, MaxPayloadError) as error:
+        except (APIError, NoStreamResponseError) as error:
             return self._refusal(connection, subject, error)
         except (NatsError, TimeoutError, OSError) as error:
             return Unconfirmed(f"The connection ended before NATS confirmed it ({type(error).__name__}).")
@@ -176,8 +179,6 @@ class NatsBroker(AsyncBroker[_Connection]):
 
     def _refusal(self, connection: _Connection, subject: str, error: Exception) -> Refused:
         connection.streams.pop(subject, None)  # it may be another's now
-        if isinstance(error, MaxPayloadError):
-            return Refused(f"NATS takes {connection.client.max_payload:,} bytes with headers; send less.", final=True)
         if isinstance(error, APIError):
             return Refused(f"NATS did not store it: {error.description}; check the limits of the stream.")
         return Refused(f"No stream of NATS takes the subject {subject!r} any more; create it again.")
@@ -272,6 +273,12 @@ class NatsBroker(AsyncBroker[_Connection]):
         return found
 
 
+def _size(headers: dict[str, str], stream: str) -> int:
+    """The bytes that the headers take on the wire."""
+    sent = {**headers, Header.EXPECTED_STREAM.value: stream}
+    return len("NATS/1.0\r\n\r\n") + sum(len(f"{name}: {value}\r\n".encode()) for name, value in sent.items())
+
+
 def _examine_server(client: Client) -> BrokerFinding:
     version = client.connected_server_version
     text = f"NATS {version.major}.{version.minor}.{version.patch}"
@@ -320,8 +327,6 @@ def _examine_consumer(info: ConsumerInfo) -> list[BrokerFinding]:
         text = "It does not wait for each acknowledgement; create it with AckPolicy explicit."
         found.append(BrokerFinding("error", info.name, text))
     if (config.max_deliver or -1) > 0:
-        text = (
-            f"After {config.max_deliver} deliveries a message is never delivered again, unnoticed. Set max_deliver -1."
-        )
+        text = f"After {config.max_deliver} deliveries a message comes no more, unnoticed. Set max_deliver to -1."
         found.append(BrokerFinding("warning", info.name, text))
     return found

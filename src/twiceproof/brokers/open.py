@@ -1,8 +1,9 @@
-"""Opens a broker by URL. Nothing is connected to before the first call, and no client is imported before it is named."""
+"""Opens a broker by URL. A client is imported when it is named, and connects at the first call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 from ..clock import Clock, system_clock
@@ -84,9 +85,9 @@ def _missing(extra: str, error: ImportError) -> Misuse:
     return Misuse(f"This broker needs {error.name}, which is not installed; run: pip install 'twiceproof[{extra}]'")
 
 
-def _without_options(parts: SplitResult, legal: dict[str, Number]) -> tuple[str, dict[str, float]]:
+def _without_options(parts: SplitResult, legal: dict[str, Number]) -> tuple[str, dict[str, Any]]:
     """The URL without its query part, and that as numbers, checked: clients would accept anything there, unheeded."""
-    options = {}
+    options: dict[str, Any] = {}
     for name, text in parse_qsl(parts.query, keep_blank_values=True):
         if name not in legal:
             known = f"this broker has: {', '.join(legal)}" if legal else "this broker has none"

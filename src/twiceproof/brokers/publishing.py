@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 from .base import Confirmed, OutgoingMessage, Publication, Refused, Unconfirmed
 
@@ -14,9 +15,7 @@ __all__ = ["AFTER_UNCONFIRMED", "lanes_of", "native_id", "publish_all", "unfit"]
 WINDOW = 500  # messages under way at once on one connection
 LONGEST_ID = 255  # bytes: what fits into AMQP's message-id, and into what other brokers have for it
 
-AFTER_UNCONFIRMED = Refused(
-    "It follows a message of the same order key that was not confirmed; publish that one first."
-)
+AFTER_UNCONFIRMED = Refused("An earlier message of its order key was not confirmed; publish that one first.")
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_|~-]{1,127}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -38,8 +37,8 @@ def _unfit(message: OutgoingMessage, most_bytes: int) -> str | None:
         return "The message's key is empty or has control characters; give it a key of printable text."
     if len(message.body) > most_bytes:
         return (
-            f"The body has {len(message.body):,} bytes and the broker takes {most_bytes:,}; store it elsewhere and send "
-            "a reference."
+            f"The body has {len(message.body):,} bytes and the broker takes {most_bytes:,}; "
+            "store it elsewhere and send a reference."
         )
     for name, value in {**message.headers, "content-type": message.content_type}.items():
         if not HEADER_NAME.fullmatch(name):
@@ -92,7 +91,7 @@ async def publish_all(
     batch = _Batch(messages, send, window)
     tasks = [asyncio.ensure_future(batch.publish_lane(lane)) for lane in lanes_of(messages)]
     everything = asyncio.gather(*tasks, return_exceptions=True)
-    until = {everything} if broken is None else {everything, broken}
+    until: set[asyncio.Future[Any]] = {everything} if broken is None else {everything, broken}
     await asyncio.wait(until, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()

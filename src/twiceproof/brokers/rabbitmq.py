@@ -4,10 +4,10 @@ A place to publish to is an exchange, with the topic as routing key; `/queues/NA
 default exchange. A place to receive from is a queue. Exchanges, queues and bindings are made by their owner, not here.
 
 `Requeue(after)` keeps the delivery, unsettled, on this connection and returns it when its time has come. The usual
-alternative, a queue with a time to live that dead-letters back, needs topology for each queue, loses the delivery count,
-and may lose the message: dead-lettering from a classic queue is not confirmed. Here the worst that happens is that it
-comes early, after a broken connection. It takes one place of `prefetch` meanwhile, and no longer than `LONGEST_HOLD`,
-since RabbitMQ closes the channel of a consumer that holds a delivery for 30 minutes.
+alternative, a queue with a time to live that dead-letters back, needs topology for each queue, loses the delivery
+count, and may lose the message: dead-lettering from a classic queue is not confirmed. Here the worst that happens is
+that it comes early, after a broken connection. It takes one place of `prefetch` meanwhile, and no longer than
+`LONGEST_HOLD`, since RabbitMQ closes the channel of a consumer that holds a delivery for 30 minutes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, AbstractIncomingMessage
+from aio_pika.connection import make_url
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, ChannelNotFoundEntity, DeliveryError
 from aiormq.exceptions import AuthenticationError, ProbableAuthenticationError, PublishError
 
@@ -47,6 +48,7 @@ PREFETCH = 200
 LONGEST_HOLD = 600.0  # seconds; a longer `Requeue` comes again earlier than asked for
 MOST_BYTES = 16 * 1024 * 1024  # what RabbitMQ 4 takes by default
 QUEUES = "/queues/"
+PROBE: dict[str, Any] = {"x-queue-type": "classic", "x-queue-leader-locator": "none"}
 OWN_QUORUM_LIMIT = (4, 0)  # from this version on, quorum queues drop a message after 20 deliveries
 GONE = (AMQPError, ChannelInvalidStateError, OSError, asyncio.InvalidStateError)
 
@@ -80,7 +82,8 @@ class _Subscription:
         """Its channel was closed, or its queue was deleted, which cancels the consumer and nothing else."""
         if self.channel.is_closed:
             return True
-        return self.consumer not in (await self.channel.get_underlay_channel()).consumers
+        underlay: Any = await self.channel.get_underlay_channel()
+        return self.consumer not in underlay.consumers
 
     async def take(self, limit: int, wait: float) -> list[AbstractIncomingMessage]:
         found: list[AbstractIncomingMessage] = []
@@ -96,26 +99,22 @@ class _Subscription:
 class _Connection:
     """One connection: its confirming channel with the exchanges seen, or its subscriptions."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        self.amqp = connection
+    def __init__(self, amqp: AbstractConnection, channel: AbstractChannel) -> None:
+        self.amqp = amqp
+        self.channel = channel  # for publishing
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.channel: AbstractChannel | None = None
         self.exchanges: dict[str, AbstractExchange] = {}
         self.subscriptions: dict[str, _Subscription] = {}
         self.returns: set[asyncio.Task[None]] = set()
-        connection.close_callbacks.add(lambda *_: self.end())
+        amqp.close_callbacks.add(lambda *_: self.end())
+        channel.close_callbacks.add(lambda *_: self.end())  # all that is under way on it is in doubt
 
     def end(self) -> None:
         if not self.broken.done():
             self.broken.set_result(None)
 
-    async def open_channel(self) -> None:
-        self.channel = await self.amqp.channel(publisher_confirms=True, on_return_raises=True)
-        self.channel.close_callbacks.add(lambda *_: self.end())  # all that is under way on it is in doubt
-
     async def exchange(self, name: str) -> AbstractExchange | None:
         """The exchange, or None where there is none. Asked on a channel of its own, which the answer "none" closes."""
-        assert self.channel is not None
         if not name:
             return self.channel.default_exchange
         if name not in self.exchanges:
@@ -158,18 +157,21 @@ class RabbitBroker(AsyncBroker[_Connection]):
         self._prefetch = prefetch
 
     async def _connect(self, *, consuming: bool) -> _Connection:
-        amqp = await aio_pika.connect(self._url, timeout=CONNECT_SECONDS)
-        connection = _Connection(amqp)
-        if not consuming:
-            await connection.open_channel()
-        return connection
+        """A plain connection: the client's robust one repeats publications after it has reported them as lost."""
+        amqp = aio_pika.Connection(make_url(self._url))
+        try:
+            await amqp.connect(timeout=CONNECT_SECONDS)
+            return _Connection(amqp, await amqp.channel(publisher_confirms=True, on_return_raises=True))
+        except BaseException:
+            await amqp.close()
+            raise
 
     def _explain(self, error: BaseException) -> str:
         parts = urlsplit(self._url)
         where = f"RabbitMQ at {parts.hostname}:{parts.port or (5671 if parts.scheme == 'amqps' else 5672)}"
         if isinstance(error, AuthenticationError | ProbableAuthenticationError):
             return f"{where} refuses the user {parts.username!r}; check user and password in the URL."
-        if isinstance(error, AMQPError) and "NOT_ALLOWED" in str(error):
+        if isinstance(error, AMQPError) and ("NOT_ALLOWED" in str(error) or "Connection.OpenOk" in str(error)):
             return (
                 f"{where} has no virtual host {unquote(parts.path[1:]) or '/'!r} for this user; check the URL's path."
             )
@@ -255,18 +257,18 @@ class RabbitBroker(AsyncBroker[_Connection]):
 
 async def _examine_queue(amqp: AbstractConnection, queue: str, version: tuple[int, ...]) -> BrokerFinding:
     """AMQP does not tell a queue's arguments, but refuses a declaration that differs from them and says in what. The
-    one used here never changes a queue; should it be deleted in between, what is declared expires within a second."""
+    one used here changes no queue and makes none: no server has such a leader locator."""
     try:
         async with amqp.channel(publisher_confirms=False) as channel:
             await channel.get_queue(queue)
+        async with amqp.channel(publisher_confirms=False) as channel:
+            await channel.declare_queue(queue, durable=True, arguments=PROBE)
     except ChannelNotFoundEntity:
         return BrokerFinding("error", queue, f"There is no queue {queue!r}; declare it, or correct the name.")
-    try:
-        async with amqp.channel(publisher_confirms=False) as channel:
-            await channel.declare_queue(queue, durable=True, arguments={"x-queue-type": "classic", "x-expires": 1000})
     except AMQPError as error:
         return _judged(queue, str(error), version)
-    return BrokerFinding("warning", queue, f"The queue {queue!r} expires when it is not used; declare it to stay.")
+    text = "is on one node and does not count deliveries; declare it as a quorum queue."
+    return BrokerFinding("warning", queue, f"The classic queue {queue!r} {text}")
 
 
 def _judged(queue: str, refusal: str, version: tuple[int, ...]) -> BrokerFinding:
@@ -277,9 +279,6 @@ def _judged(queue: str, refusal: str, version: tuple[int, ...]) -> BrokerFinding
         return BrokerFinding("warning", queue, f"The quorum queue {queue!r} {text}")
     if "'quorum'" in refusal:
         return BrokerFinding("ok", queue, f"The queue {queue!r} is a quorum queue, and counts deliveries.")
-    if "PRECONDITION_FAILED" in refusal:
-        text = "is on one node and does not count deliveries; declare it as a quorum queue."
-        return BrokerFinding("warning", queue, f"The classic queue {queue!r} {text}")
     return BrokerFinding("warning", queue, f"The kind of {queue!r} cannot be read; let this user declare queues.")
 
 

@@ -1,8 +1,8 @@
 """Redis Streams, on Redis 6.2 or newer and Valkey. Best effort: Redis acknowledges before a replica or a disk has it.
 
 A place to publish to is a stream, and exists: `XGROUP CREATE stream group 0 MKSTREAM`. A place to receive from is
-`STREAM/GROUP`. Each call is one Lua script, so that no other client is between its reads and writes: an XACK alone would
-settle the delivery of another consumer, which has taken the message over meanwhile.
+`STREAM/GROUP`. Each call is one Lua script, so that no other client is between its reads and writes: an XACK alone
+would settle the delivery of another consumer, which has taken the message over meanwhile.
 
 Redis has no delays. Until when a delivery is held beyond the lease, or not given out, stands in a sorted set beside the
 stream (`STREAM:GROUP:not-before`); `lease` is the idle time after which others take a delivery over.
@@ -24,7 +24,6 @@ from redis.retry import Retry
 from ..clock import Clock, Ids, system_clock
 from ..errors import BrokerUnavailable
 from .base import (
-    Ack,
     BrokerFinding,
     Confirmed,
     DeliverySettlement,
@@ -33,7 +32,6 @@ from .base import (
     Publication,
     QueueDelivery,
     Refused,
-    Reject,
     Requeue,
     Unconfirmed,
 )
@@ -280,7 +278,7 @@ class RedisStreamBroker:
         except ResponseError:
             raise  # that was the answer
         except BaseException:
-            connection.disconnect()
+            connection.disconnect()  # type: ignore[no-untyped-call]
             raise
         finally:
             self._pool.release(connection)
@@ -307,7 +305,7 @@ class RedisStreamBroker:
 
 
 def _call(connection: Connection, seconds: float, *command: Any) -> Any:
-    connection.send_command(*command)
+    connection.send_command(*command)  # type: ignore[no-untyped-call]
     if not connection.can_read(timeout=seconds):
         raise TimeoutError("no answer in time")
     return connection.read_response(disable_decoding=True)
@@ -346,8 +344,7 @@ def _words(word: DeliverySettlement) -> tuple[str, int]:
         return "requeue", _ms(word.after)
     if isinstance(word, Extend):
         return "extend", _ms(word.seconds)
-    assert isinstance(word, Ack | Reject)  # there are no dead letters: it stays in the stream, for other groups
-    return "done", 0
+    return "done", 0  # for a rejection, too: there are no dead letters, and it stays in the stream for other groups
 
 
 def _headers(encoded: bytes) -> dict[str, str]:

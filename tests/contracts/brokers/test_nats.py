@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-
-import nats
 import pytest
-from nats.js.api import ConsumerConfig, StreamConfig
 
+from tests.contracts.brokers.places import NatsPlace
+from tests.servers.nats import NatsServer
 from tests.servers.toxics import OneWay
+from twiceproof.brokers.base import OutgoingMessage, Refused
 from twiceproof.brokers.nats import NatsBroker
+from twiceproof.errors import BrokerUnavailable
 from twiceproof.prove.broker_contract import LeasedBrokerContract
 
-numbers = itertools.count()
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-async def create(url, stream, subject, ack_wait=1.0, **more):
-    client = await nats.connect(url)
-    jetstream = client.jetstream()
-    await jetstream.add_stream(StreamConfig(stream, subjects=[subject], **more))
-    await jetstream.add_consumer(stream, ConsumerConfig("work", durable_name="work", ack_wait=ack_wait))
-    await client.close()
-
-
-@pytest.mark.server
-@pytest.mark.slow
 class TestNats(LeasedBrokerContract):
-    nowhere = "no.such.subject"
+    nowhere = NatsPlace.nowhere
 
     @pytest.fixture(autouse=True)
     def server(self, nats_server, fault_proxy):
         self.proxy = fault_proxy(nats_server.host, nats_server.port)
-        self.url = self.proxy.url(nats_server.url)
-        stream = f"orders-{next(numbers)}"
-        self.place, self.source = f"{stream}.paid", f"{stream}/work"
-        asyncio.run(create(nats_server.url, stream, f"{stream}.*", self.lease))
+        made = NatsPlace(nats_server, self.lease)
+        self.place, self.source = made.place, made.source
 
     def make_broker(self):
-        return NatsBroker(self.url)
+        return NatsBroker(f"nats://{self.proxy.host}:{self.proxy.port}")
 
     open_again = make_broker
 
@@ -48,3 +35,66 @@ class TestNats(LeasedBrokerContract):
     def heal(self):
         self.proxy.disarm()
         self.proxy.cut()
+
+
+@pytest.fixture
+def open_broker():
+    """Opens brokers, and closes them after the test."""
+    opened = []
+
+    def make(url):
+        opened.append(NatsBroker(url))
+        return opened[-1]
+
+    yield make
+    for broker in opened:
+        broker.close()
+
+
+def test_a_login_that_fails_is_said_without_the_password(open_broker):
+    with NatsServer(login=("shop", "right")) as server:
+        broker = open_broker(f"nats://shop:hunter2@{server.host}:{server.port}")
+        (refused,) = broker.publish([OutgoingMessage("orders", "a", b"")], 10.0)
+        assert isinstance(refused, Refused)
+        with pytest.raises(BrokerUnavailable) as caught:
+            broker.receive("orders/work", 1, 0.1)
+        for text in (refused.why, str(caught.value), broker.examine()[0].text):
+            assert "refuses the user 'shop'" in text
+            assert "hunter2" not in text
+        place = NatsPlace(server)
+        right = open_broker(place.url)
+        right.publish([place.message("a")], 10.0)
+        assert place.keys(right) == ["a"]
+
+
+def test_the_window_of_a_stream_is_the_brokers(nats_server, open_broker):
+    place = NatsPlace(nats_server, duplicate_window=7.0)
+    broker = open_broker(place.url)
+    broker.publish([place.message("a")], 10.0)
+    assert broker.dedupe == 7.0
+    assert any("within 7 seconds" in finding.text for finding in broker.examine([place.place]))
+
+
+def test_a_body_above_the_servers_limit_is_refused_for_good(nats_server, open_broker):
+    """With its headers it is over the limit, which the body alone is not."""
+    place = NatsPlace(nats_server)
+    broker = open_broker(place.url)
+    outcomes = broker.publish([place.message("a", body=b"x" * 1024 * 1024), place.message("b")], 10.0)
+    assert isinstance(outcomes[0], Refused)
+    assert outcomes[0].final
+    assert place.keys(broker) == ["b"]
+
+
+def test_a_stream_that_is_full_refuses(nats_server, open_broker):
+    place = NatsPlace(nats_server, max_msgs=1, discard="new")
+    broker = open_broker(place.url)
+    outcomes = broker.publish([place.message("a", order="o"), place.message("b", order="o")], 10.0)
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Confirmed", "Refused"]
+    assert "maximum messages" in outcomes[1].why
+
+
+def test_what_a_stream_and_a_consumer_lose_is_found(nats_server, open_broker):
+    place = NatsPlace(nats_server, storage="memory")
+    findings = {finding.subject: finding for finding in open_broker(place.url).examine([place.source])}
+    assert "sync_interval: always" in findings["sync_interval"].text
+    assert findings[place.name].level == "error"

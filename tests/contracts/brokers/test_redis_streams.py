@@ -1,29 +1,30 @@
-"""Redis Streams keep the contract. Checked against Valkey."""
+"""Redis Streams keep the contract. Checked against the Redis or Valkey that tests find."""
 
 from __future__ import annotations
 
-import itertools
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.contracts.brokers.places import RedisPlace
 from tests.servers.toxics import OneWay
+from tests.servers.valkey import ValkeyServer
+from twiceproof.brokers.base import Ack, OutgoingMessage, Refused, Requeue
 from twiceproof.brokers.redis_streams import RedisStreamBroker
+from twiceproof.errors import BrokerUnavailable
 from twiceproof.prove.broker_contract import LeasedBrokerContract
 
-numbers = itertools.count()
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-@pytest.mark.server
-@pytest.mark.slow
 class TestRedisStreams(LeasedBrokerContract):
     @pytest.fixture(autouse=True)
     def server(self, valkey_server, fault_proxy):
-        parts = valkey_server.url.removeprefix("redis://").rpartition("@")[2].partition("/")[0].partition(":")
-        self.proxy = fault_proxy(parts[0], int(parts[2]))
-        self.url = self.proxy.url(valkey_server.url).replace("redis:", "redis+stream:", 1)
-        self.place = f"orders-{next(numbers)}"
-        self.source = f"{self.place}/work"
-        valkey_server.call("XGROUP", "CREATE", self.place, "work", "0", "MKSTREAM")
+        address = urlsplit(valkey_server.url)
+        self.proxy = fault_proxy(address.hostname, address.port or 6379)
+        made = RedisPlace(valkey_server)
+        self.place, self.source = made.place, made.source
+        self.url = self.proxy.url(made.url)
 
     def make_broker(self):
         return RedisStreamBroker(self.url, lease=self.lease)
@@ -36,3 +37,45 @@ class TestRedisStreams(LeasedBrokerContract):
     def heal(self):
         self.proxy.disarm()
         self.proxy.cut()
+
+
+def test_a_login_that_fails_is_said_without_the_password():
+    with ValkeyServer() as server:
+        server.call("CONFIG", "SET", "requirepass", "right")
+        broker = RedisStreamBroker(f"redis+stream://:hunter2@{server.host}:{server.port}/0")
+        (refused,) = broker.publish([OutgoingMessage("orders", "a", b"")], 10.0)
+        assert isinstance(refused, Refused)
+        with pytest.raises(BrokerUnavailable) as caught:
+            broker.receive("orders/work", 1, 0.1)
+        for text in (refused.why, str(caught.value), broker.examine()[0].text):
+            assert "refuses the user or the password" in text
+            assert "hunter2" not in text
+        broker.close()
+
+
+def test_a_consumer_that_is_closed_leaves_no_trace(valkey_server):
+    place = RedisPlace(valkey_server)
+    broker = place.open()
+    broker.publish([place.message("a"), place.message("b")], 5.0)
+    first, second = broker.receive(place.source, 2, 5.0)
+    broker.settle([(first, Ack()), (second, Requeue(60.0))])
+    broker.close()
+    (consumer,) = valkey_server.call("XINFO CONSUMERS", place.place, "work")
+    assert consumer["name"] == b"returned"
+
+
+def test_another_groups_messages_are_left_alone(valkey_server):
+    place = RedisPlace(valkey_server)
+    valkey_server.call("XGROUP", "CREATE", place.place, "others", "0")
+    broker = place.open()
+    broker.publish([place.message("a")], 5.0)
+    assert place.keys(broker) == ["a"]
+    assert [delivery.key for delivery in broker.receive(f"{place.place}/others", 5, 1.0)] == ["a"]
+    broker.close()
+
+
+def test_what_a_server_loses_is_found():
+    with ValkeyServer({"appendonly": "no", "maxmemory-policy": "allkeys-lru"}) as server:
+        broker = RedisStreamBroker(f"redis+stream://{server.host}:{server.port}/0")
+        assert {finding.subject for finding in broker.examine()} == {"durability", "appendonly", "maxmemory-policy"}
+        broker.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...brokers.base import Ack, Broker, Extend, QueueDelivery, Reject, Requeue
+from ...brokers.base import Ack, Broker, DeliverySettlement, Extend, QueueDelivery, Reject, Requeue
 from .case import BrokerCase, keys
 
 __all__ = ["Settlements"]
@@ -59,7 +59,12 @@ class Settlements(BrokerCase):
 
     def test_each_delivery_is_settled_by_its_own_word(self, broker: Broker) -> None:
         self.store(broker, "ack", "requeue", "reject", "extend")
-        words = {"ack": Ack(), "requeue": Requeue(), "reject": Reject(), "extend": Extend(5.0)}
+        words: dict[str, DeliverySettlement] = {
+            "ack": Ack(),
+            "requeue": Requeue(),
+            "reject": Reject(),
+            "extend": Extend(5.0),
+        }
         broker.settle([(delivery, words[delivery.key]) for delivery in self.take(broker, 4)])
         assert keys(self.take(broker)) == ["requeue"]
         broker.close()

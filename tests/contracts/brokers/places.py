@@ -1,0 +1,114 @@
+"""Queues on real servers, made for one test each."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import aio_pika
+import nats
+from nats.js.api import ConsumerConfig, StreamConfig
+
+from twiceproof.brokers.base import Ack, OutgoingMessage
+from twiceproof.brokers.nats import NatsBroker
+from twiceproof.brokers.rabbitmq import RabbitBroker
+from twiceproof.brokers.redis_streams import RedisStreamBroker
+
+numbers = itertools.count()
+
+
+class Place:
+    """Where to publish, where to receive from, and how to open a broker there."""
+
+    def __init__(self, server):
+        self.server = server
+        self.name = f"orders-{next(numbers)}"
+        self.create()
+
+    @property
+    def url(self):
+        return self.server.url
+
+    def open(self, url=""):
+        return self.kind(url or self.url)
+
+    def message(self, key, **more):
+        return OutgoingMessage(**{"place": self.place, "topic": self.topic, "key": key, "body": b"{}", **more})
+
+    def keys_now(self, broker):
+        """As `keys`, for a broker on which nothing is published any more."""
+        return self.keys(broker, 0.1)
+
+    def keys(self, broker, quiet=1.0):
+        """Receive and acknowledge all, until nothing comes for so long."""
+        found = []
+        while batch := broker.receive(self.source, 200, quiet):
+            broker.settle([(delivery, Ack()) for delivery in batch])
+            found += [delivery.key for delivery in batch]
+        return found
+
+
+class RabbitPlace(Place):
+    kind, nowhere = RabbitBroker, "no-such-exchange"
+
+    def __init__(self, server, durable=True, **arguments):
+        self.durable = durable
+        self.arguments = {"x-queue-type": "quorum", **arguments}
+        super().__init__(server)
+
+    def create(self):
+        self.place, self.topic, self.source = f"x-{self.name}", self.name, self.name
+        asyncio.run(self._create())
+
+    def delete_exchange(self):
+        asyncio.run(self._on_channel(lambda channel: channel.exchange_delete(self.place)))
+
+    def delete_queue(self):
+        asyncio.run(self._on_channel(lambda channel: channel.queue_delete(self.source)))
+
+    async def _create(self):
+        async with await aio_pika.connect(self.url) as connection:
+            channel = await connection.channel()
+            exchange = await channel.declare_exchange(self.place, durable=True)
+            queue = await channel.declare_queue(self.source, durable=self.durable, arguments=self.arguments)
+            await queue.bind(exchange, self.topic)
+
+    async def _on_channel(self, work):
+        async with await aio_pika.connect(self.url) as connection:
+            await work(await connection.channel())
+
+
+class NatsPlace(Place):
+    kind, nowhere, topic = NatsBroker, "no.such.subject", ""
+
+    def __init__(self, server, ack_wait=1.0, **more):
+        self.ack_wait, self.more = ack_wait, more
+        super().__init__(server)
+
+    def create(self):
+        self.place, self.source = f"{self.name}.paid", f"{self.name}/work"
+        asyncio.run(self._create())
+
+    async def _create(self):
+        client = await nats.connect(self.url)
+        jetstream = client.jetstream()
+        await jetstream.add_stream(StreamConfig(self.name, subjects=[f"{self.name}.*"], **self.more))
+        await jetstream.add_consumer(
+            self.name, ConsumerConfig("work", durable_name="work", ack_wait=self.ack_wait, max_ack_pending=10_000)
+        )
+        await client.close()
+
+
+class RedisPlace(Place):
+    nowhere, topic = "no-such-stream", ""
+
+    @property
+    def url(self):
+        return self.server.url.replace("redis:", "redis+stream:", 1)
+
+    def open(self, url=""):
+        return RedisStreamBroker(url or self.url, lease=1.0)
+
+    def create(self):
+        self.place, self.source = self.name, f"{self.name}/work"
+        self.server.call("XGROUP", "CREATE", self.place, "work", "0", "MKSTREAM")
