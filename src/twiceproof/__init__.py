@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from .flows.waits.records import Approval, Decided, Decision, Delivered
     from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
+    from .outbox.routing import webhook
+    from .outbox.sending import SentMessage
     from .secret import env
 
 __all__ = [
@@ -99,6 +101,7 @@ __all__ = [
     "ResultTypeWarning",
     "Retry",
     "RunFilter",
+    "SentMessage",
     "Stale",
     "StepFailed",
     "StoreError",
@@ -126,6 +129,7 @@ __all__ = [
     "to_email",
     "to_log",
     "to_webhook",
+    "webhook",
     "windowed",
 ]
 
@@ -178,6 +182,8 @@ _HOMES = {
         "stage",
         "windowed",
     ),
+    ".outbox.routing": ("webhook",),
+    ".outbox.sending": ("SentMessage",),
     ".secret": ("env",),
 }
 

@@ -12,6 +12,7 @@ from tools.reference.drawing import Arrow, Diagram, draw
 from twiceproof.claims import claim
 from twiceproof.flows.engine import ledger as entry
 from twiceproof.flows.history.queries import EVERY_STATE
+from twiceproof.outbox import message
 from twiceproof.reconcile.findings import EVERY_STATE as FINDING_STATES
 
 PICTURES = ROOT / "docs/pictures"
@@ -20,6 +21,7 @@ STATES = {
     "run": set(EVERY_STATE),
     "finding": set(FINDING_STATES),
     "step": {entry.STARTED, entry.STEP_DONE, entry.STEP_FAILED, entry.RETRY, entry.UNKNOWN},
+    "message": set(message.STATES),
 }
 
 

@@ -318,7 +318,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
             incidents.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
-        self.stop_messaging()
+        self._stop_messaging()
         self.store.close()
 
     def __enter__(self) -> App:

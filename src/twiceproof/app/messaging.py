@@ -166,7 +166,7 @@ class Messaging:
         parts = self.parts.root
         return Relay(parts.store, self.routing, self.tenants.known, clock=parts.clock, roll=parts.roll)
 
-    def stop_messaging(self) -> None:
+    def _stop_messaging(self) -> None:
         """End the threads that were started for messages."""
         rings = self._of_root().pop("rings", None)
         if rings is not None:

@@ -28,6 +28,19 @@ Examples:
   twiceproof messages show order:17:paid
   twiceproof messages resend order:17:paid --note "queue created"
 """
+SHOW_EPILOG = """\b
+Examples:
+  twiceproof messages show order:17:paid
+  twiceproof messages show order:17:paid --to main --json
+"""
+RESEND_EPILOG = """\b
+Examples:
+  twiceproof messages resend order:17:paid --note "queue created"
+"""
+DROP_EPILOG = """\b
+Examples:
+  twiceproof messages drop order:17:paid --note "the order was cancelled" --yes
+"""
 NOT_SENT = tuple(state for state in STATES if state not in ("sent", "dropped"))
 
 
@@ -82,7 +95,7 @@ def _shape(one: MessageShape) -> dict[str, Any]:
 _which = click.option("--to", "receiver", metavar="NAME", default="", help="To which broker or webhook it went.")
 
 
-@messages.command()
+@messages.command(epilog=SHOW_EPILOG)
 @click.argument("key")
 @_which
 @target_options
@@ -126,7 +139,7 @@ def _decides(function: F) -> F:
     return click.argument("key")(_which(target_options(by_option(note_option("the message")(function)))))
 
 
-@messages.command()
+@messages.command(epilog=RESEND_EPILOG)
 @_decides
 @click.pass_obj
 def resend(target: LedgerTarget, key: str, receiver: str, by: str | None, note: str) -> None:
@@ -139,7 +152,7 @@ def resend(target: LedgerTarget, key: str, receiver: str, by: str | None, note: 
     )
 
 
-@messages.command()
+@messages.command(epilog=DROP_EPILOG)
 @_decides
 @yes_option
 @click.pass_obj

@@ -221,7 +221,7 @@ being published, which are published again with the same keys.
 @no_target
 @click.pass_context
 def relay(ctx: click.Context, app: str, drain: str, until_idle: bool) -> None:
-    """Publish messages to the brokers and webhooks of an app, without running flows.
+    """Publish messages to the brokers and webhooks of an app.
 
     `twiceproof work` and `twiceproof serve` do so beside their worker. Start as many relays as you like, on any number
     of machines. On SIGTERM or Ctrl-C it takes no new messages, and waits for confirmations.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ..operations import Operation
-from ..records import Record, Remove, Replace, Write, Written
+from ..records import Conflict, Outcome, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
 from .lanes import HELD_LANE, LANE, TICKET_KIND, message_in_lane
 from .message import DROPPED, PARKED, SENT, Message
@@ -70,16 +70,28 @@ def take_lanes(store: Store, lanes: Sequence[Record], lease: float, most: int) -
 
 
 def _taken(store: Store, lanes: Sequence[Record], lease: float) -> Operation[list[HeldLane]]:
-    takes = [
-        [Replace(lane.at, None, LANE, version=lane.version, draw=True, queue=lane.queue, due_in=lease)]
-        for lane in lanes
-    ]
-    answers = yield from store.write_each(takes)
-    return [
-        HeldLane(lane, answer.fence, answer.version)
-        for lane, answer in zip(lanes, answers, strict=True)
-        if isinstance(answer, Written)
-    ]
+    held: list[HeldLane] = []
+    left = list(lanes)
+    while left:
+        takes = [
+            [Replace(lane.at, None, LANE, version=lane.version, draw=True, queue=lane.queue, due_in=lease)]
+            for lane in left
+        ]
+        answers = yield from store.write_each(takes)
+        pairs = list(zip(left, answers, strict=True))
+        held += [HeldLane(lane, one.fence, one.version) for lane, one in pairs if isinstance(one, Written)]
+        left = [found for lane, one in pairs if (found := _still_ours(lane, one)) is not None]
+    return held
+
+
+def _still_ours(lane: Record, answer: Outcome | Exception) -> Record | None:
+    """After a refused take: the lane as it is now, if a sender has added a message since it was handed out.
+
+    It stays hidden from other relays: left alone, it would wait until its time is over. A relay would have drawn a
+    fence.
+    """
+    found = answer.found if isinstance(answer, Conflict) else None
+    return found if found is not None and found.fence == lane.fence and found.state == LANE else None
 
 
 def _read_tickets(store: Store, held: Sequence[HeldLane], each: int) -> Operation[None]:
@@ -140,13 +152,21 @@ def finish_lanes(store: Store, done: Sequence[tuple[HeldLane, Decisions]], keep_
     """Record how the messages of each lane fared, with one batch for each."""
     results = [_result(lane, decisions, keep_sent) for lane, decisions in done]
     answers = yield from store.write_each([result.batch(removing=True) for result in results])
-    refused = [result for result, answer in zip(results, answers, strict=True) if not isinstance(answer, Written)]
+    refused = _refused(results, answers)
     again = [result for result in refused if result.empty]  # a message came meanwhile: the lane stays
     lost = len(refused) - len(again)
     if again:
         answers = yield from store.write_each([result.batch(removing=False) for result in again])
-        lost += sum(not isinstance(answer, Written) for answer in answers)
+        lost += len(_refused(again, answers))
     return LanesDone(lost, bool(again) or any(result.due_in == 0 and not result.empty for result in results))
+
+
+def _refused(results: Sequence[LaneResult], answers: Sequence[Outcome | Exception]) -> list[LaneResult]:
+    """Return those that were not written. An error is raised when all answers are there: the lanes fall due again."""
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return [result for result, answer in zip(results, answers, strict=True) if not isinstance(answer, Written)]
 
 
 def _result(lane: HeldLane, decisions: Decisions, keep_sent: float) -> LaneResult:

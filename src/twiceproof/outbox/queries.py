@@ -151,7 +151,7 @@ def find_message(store: Store, tenant: str, key: str, target: str = "") -> Opera
         raise Misuse(f"There is no message with the key {key!r}; list them with: twiceproof messages list")
     targets = sorted({message.target for _, message in found})
     if len(targets) > 1:
-        raise Misuse(f"The message {key!r} went to {', '.join(targets)}; say which one is meant: --target {targets[0]}")
+        raise Misuse(f"The message {key!r} went to {', '.join(targets)}; say which one is meant: --to {targets[0]}")
     return found[0]
 
 
@@ -160,20 +160,20 @@ def show_message(store: Store, tenant: str, key: str, target: str = "") -> Opera
     return _shape(record, message)
 
 
-def count_messages(store: Store, tenant: str | None = None) -> Operation[MessageCounts]:
-    """Count messages by state. Sent ones are not counted: there may be millions."""
-    counts: dict[str, int] = {}
+def count_messages(store: Store, tenant: str | None = None, most: int | None = None) -> Operation[MessageCounts]:
+    """Count messages by state, up to `most` of each. Sent ones are not counted: there may be millions."""
+    counts = dict.fromkeys((PENDING, PUBLISHING, PARKED, HELD_LANE), 0)
     oldest: float | None = None
-    for state in (PENDING, PUBLISHING, PARKED, HELD_LANE):
+    for state in counts:
         after: str | None = None
         while True:
-            page = yield from store.scan(MESSAGE_KIND, state=state, after=after, limit=1_000)
+            page = yield from store.scan(MESSAGE_KIND, state=state, after=after, limit=most or 1_000)
             chosen = [record for record in page.records if tenant in (None, tenant_of(record.at))]
-            counts[state] = counts.get(state, 0) + len(chosen)
+            counts[state] += len(chosen)
             if state == PENDING and chosen:
                 oldest = max(oldest or 0.0, page.now - min(record.created_at for record in chosen))
             after = page.after
-            if after is None:
+            if after is None or most is not None:
                 break
     held = counts.pop(HELD_LANE)
     return MessageCounts(counts, oldest, held)

@@ -286,7 +286,7 @@ class TargetRelay:
         writes = [message_write(one.record, one.decision, self.target.keep_sent) for one in alone if one.decision]
         answers = self._store.write_each([[write] for write in writes if write is not None]).block()
         done = block(finish_lanes(self._store, out.of_lanes(), self.target.keep_sent)) if out.lanes else LanesDone()
-        self.counts["marks refused"] += done.lost + sum(isinstance(answer, Conflict | Lost) for answer in answers)
+        self.counts["not marked"] += done.lost + sum(isinstance(answer, Conflict | Lost) for answer in answers)
         for answer in answers:
             if isinstance(answer, StoreError) and not isinstance(answer, CannotOpen):
                 raise answer  # those messages are published again, with the same keys
@@ -363,6 +363,9 @@ class Relay:
             self._threads[-1].join(LOOK)
         self.join(patience)
         return self.published
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        return {relay.target.name: dict(relay.counts) for relay in self.targets}
 
     @property
     def published(self) -> int:

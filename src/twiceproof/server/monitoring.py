@@ -98,6 +98,10 @@ DOCUMENTED = {
     "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
     "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
     "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
+    "twiceproof_messages": "Messages in each state except sent and dropped, of all tenants; counted up to 1,000",
+    "twiceproof_messages_oldest_seconds": "Age of the oldest pending message; 0 if there is none",
+    "twiceproof_lanes_held": "Order keys held up by a message that waits for review; counted up to 1,000",
+    "twiceproof_messages_relayed_total": "Attempts of the relay in this process, by target and outcome",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -111,6 +115,10 @@ WORK = (
     "twiceproof_findings_open",
     "twiceproof_last_whole_run_age_seconds",
     "twiceproof_source_rows",
+    "twiceproof_messages",
+    "twiceproof_messages_oldest_seconds",
+    "twiceproof_lanes_held",
+    "twiceproof_messages_relayed_total",
 )
 
 
@@ -130,6 +138,10 @@ class WorkMetrics:
         self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
         self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
         self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
+        self._messages = self._gauge("twiceproof_messages", "state")
+        self._oldest = self._gauge("twiceproof_messages_oldest_seconds")
+        self._lanes = self._gauge("twiceproof_lanes_held")
+        self._relayed = self._gauge("twiceproof_messages_relayed_total", "target", "outcome")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
@@ -140,7 +152,11 @@ class WorkMetrics:
     def set_counts(self, counts: StateCounts) -> None:
         self._queued.set(counts.runs[QUEUED])
         self._letters.set(counts.dead_letters)
-        for gauge, known in ((self._runs, counts.runs), (self._claims, counts.claims)):
+        messages = counts.messages
+        self._oldest.set(messages.oldest_pending or 0.0)
+        self._lanes.set(messages.held_lanes)
+        gauges = ((self._runs, counts.runs), (self._claims, counts.claims), (self._messages, messages.states))
+        for gauge, known in gauges:
             for state, count in known.items():
                 gauge.labels(state).set(count)
 
@@ -159,6 +175,9 @@ class WorkMetrics:
             self._begun.set(worker.begun)
             self._running.set(worker.taken)
             self._set_deliveries(worker)
+            for target, outcomes in worker.relayed().items():
+                for outcome, count in outcomes.items():
+                    self._relayed.labels(target, outcome).set(count)
         return generate_latest(self.registry)
 
     def _set_deliveries(self, worker: Worker) -> None:

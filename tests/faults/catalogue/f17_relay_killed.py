@@ -43,9 +43,10 @@ def killed(trial: Trial, finding: Finding, store: str, least: int) -> int:
     while kills < least:
         with trial.place(store) as place:
             stage = RelayStage(place)
-            kills += relays(stage, finding, min(PER_ROUND, least - kills))
-            if stage.has_transactions and kills < least:
-                kills += senders(stage, finding, max(len(ENDS), min(PER_ROUND // 2, least - kills)))
+            some = min(PER_ROUND, least - kills)
+            if stage.has_transactions:
+                kills += senders(stage, finding, max(len(ENDS), some // 3))
+            kills += relays(stage, finding, max(len(POINTS), some - some // 3))
         for sentence in stage.wrong:
             finding.violated(f"{NAMES[store]}, seed {trial.seed}: {sentence}")
     return kills

@@ -18,6 +18,7 @@ from twiceproof.brokers.base import Confirmed, OutgoingMessage, Publication, Ref
 from twiceproof.flows import effect_step, sending
 from twiceproof.outbox import transaction_outbox
 from twiceproof.outbox.relay import TargetRelay
+from twiceproof.records import Written
 
 # Where a relay dies, in the order of what it does.
 HANDED_OUT, TAKEN, BEFORE = "after messages were handed out", "after lanes were taken", "before it publishes"
@@ -95,17 +96,16 @@ class DeadlyEngine:
         """The first is the take of lanes, then come the marks of messages, then those of lanes."""
         if not self.counting:
             return self._inner.commit(batches)
-        kinds = {write.at.key != "self" or write.state != "lane" for b in batches for write in b.writes[:1]}
         self._commits += 1
         if self._commits == 2:
             self._at(CONFIRMED)
         elif self._commits == 3:
             self._at(HALF_MARKED)
         done = self._inner.commit(batches)
-        if self._commits == 1 and kinds:
+        if self._commits == 1:
             self._at(TAKEN)
-        elif self._commits == 3:
-            self._at(MARKED)
+        elif self._commits > 2 and all(isinstance(answer, Written) for answer in done):
+            self._at(MARKED)  # at first it was to remove a lane that has got another message
         return done
 
 

@@ -141,3 +141,28 @@ def test_the_messages_commands_list_show_resend_and_drop(tmp_path: Path) -> None
         app.relay().run(until_idle=True)
         assert "dropped" in run("drop", "a", "--yes")
         assert '"counts"' in run("list", "--json")
+
+
+def test_messages_are_counted_by_state_target_and_outcome(tmp_path: Path) -> None:
+    from twiceproof.brokers.base import Refused
+    from twiceproof.flows.history.queries import count_states
+    from twiceproof.operations import block
+    from twiceproof.server.monitoring import WorkMetrics
+
+    broker = StandInBroker()
+    broker.always["a"] = Refused("no such queue", final=True)
+    with App(f"sqlite:///{tmp_path}/shop.db") as app:
+        app.broker("main", broker)
+        app.route("orders.*", to="main")
+        for key in ("a", "b"):
+            app.send("orders.paid", {}, key=key)
+        worker, metrics = app.worker(), WorkMetrics()
+        worker.run(until_idle=True)
+        app.send("orders.paid", {}, key="c", delay=60)
+        metrics.set_counts(block(count_states(app.store)))
+        text = metrics.text(worker).decode()
+    assert 'twiceproof_messages{state="pending"} 1.0' in text
+    assert 'twiceproof_messages{state="parked"} 1.0' in text
+    assert 'twiceproof_messages_relayed_total{outcome="published",target="main"} 1.0' in text
+    assert 'twiceproof_messages_relayed_total{outcome="parked",target="main"} 1.0' in text
+    assert "twiceproof_messages_oldest_seconds 0.0\n" not in text

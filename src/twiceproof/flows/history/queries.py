@@ -31,6 +31,7 @@ from ...claims.states import is_expired
 from ...effects.incidents import DEAD_LETTER_KIND
 from ...errors import Misuse
 from ...operations import Operation
+from ...outbox.queries import MessageCounts, count_messages
 from ...records import Address, Found, Record, kinds_beside_runs
 from ...stores.base import Store, scan_all
 from ..engine.ledger import STEP_KIND as STEP
@@ -271,6 +272,7 @@ class StateCounts(Struct, frozen=True):
     runs: dict[str, int]
     claims: dict[str, int]
     dead_letters: int
+    messages: MessageCounts
 
 
 def count_states(store: Store) -> Operation[StateCounts]:
@@ -279,7 +281,8 @@ def count_states(store: Store) -> Operation[StateCounts]:
         runs[state] = yield from _count(store, RUN, state)
         if state not in (QUEUED, WAITING):  # only runs have these states
             claims[state] = yield from _count(store, CLAIM, state)
-    return StateCounts(runs, claims, (yield from _count(store, DEAD_LETTER_KIND, None)))
+    dead_letters = yield from _count(store, DEAD_LETTER_KIND, None)
+    return StateCounts(runs, claims, dead_letters, (yield from count_messages(store, most=MOST_COUNTED)))
 
 
 def _count(store: Store, kind: str, state: str | None) -> Operation[int]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
@@ -55,6 +55,9 @@ class Companion(Protocol):
     def run(self, *, until_idle: bool = False) -> int:
         """Carry out what is due."""
 
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """What it has done, by target and outcome."""
+
 
 class Worker:
     """One thread fetches due records, and an executor carries them out."""
@@ -98,6 +101,10 @@ class Worker:
     def taken(self) -> int:
         """How many runs are under way."""
         return self._executor.taken
+
+    def relayed(self) -> Mapping[str, Mapping[str, int]]:
+        """How many messages were published, refused and parked beside this worker, by target."""
+        return {target: counts for companion in self.beside for target, counts in companion.counts().items()}
 
     # -- from other threads and signal handlers --------------------------------------------------
 

@@ -374,6 +374,10 @@ class QueueReaders:
             thread.join(max(0.0, until - monotonic()))
         return sum(thread.is_alive() for thread in self._threads)
 
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Nothing is published here."""
+        return {}
+
     def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
         """Read until told to drain, or until no reader is left. Return how many have not ended.
 
