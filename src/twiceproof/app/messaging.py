@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Messaging"]
 
 
-record_kind("message", expires=True)  # of `outbox`, which is loaded when first needed: a sweep must know every kind
+# Of `outbox`, which is loaded when first needed: a sweep and a rotation of keys must know every kind.
+record_kind("message", expires=True)
+record_kind("ticket")
 
 
 class Messaging:
