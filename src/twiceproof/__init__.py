@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .effects.repeat import Retry, check, keyed
     from .errors import (
         BatchFailed,
+        BrokerUnavailable,
         Cancelled,
         CannotOpen,
         ClaimError,
@@ -64,6 +65,7 @@ __all__ = [
     "App",
     "Approval",
     "BatchFailed",
+    "BrokerUnavailable",
     "Busy",
     "Cancelled",
     "CannotOpen",

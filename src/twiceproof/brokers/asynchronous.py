@@ -22,7 +22,7 @@ from .base import (
     Refused,
     Unconfirmed,
 )
-from .publishing import publish_all, unfit
+from .publishing import publish_all, publish_fit
 
 __all__ = ["AsyncBroker", "AsyncConnection", "LoopThread"]
 
@@ -141,10 +141,7 @@ class AsyncBroker(ABC, Generic[C]):
     # -- the seam ------------------------------------------------------------------------------
 
     def publish(self, messages: Sequence[OutgoingMessage], patience: float) -> Sequence[Publication]:
-        refused = {at: no for at, message in enumerate(messages) if (no := unfit(message, self.most_bytes))}
-        fit = [message for at, message in enumerate(messages) if at not in refused]
-        published = iter(self._publish_within(fit, patience) if fit else ())
-        return [refused[at] if at in refused else next(published) for at in range(len(messages))]
+        return publish_fit(messages, self.most_bytes, lambda fit: self._publish_within(fit, patience))
 
     def receive(self, place: str, limit: int, wait: float) -> Sequence[QueueDelivery]:
         work = self._receive(place, limit, wait)

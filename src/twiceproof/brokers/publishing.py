@@ -10,7 +10,7 @@ from typing import Any
 
 from .base import Confirmed, OutgoingMessage, Publication, Refused, Unconfirmed
 
-__all__ = ["AFTER_UNCONFIRMED", "lanes_of", "native_id", "publish_all", "unfit"]
+__all__ = ["AFTER_UNCONFIRMED", "lanes_of", "native_id", "publish_all", "publish_fit", "unfit"]
 
 WINDOW = 500  # messages under way at once on one connection
 LONGEST_ID = 255  # bytes: what fits into AMQP's message-id, and into what other brokers have for it
@@ -30,6 +30,27 @@ def unfit(message: OutgoingMessage, most_bytes: int) -> Refused | None:
     one broker takes is taken by another, and is never changed on its way."""
     why = _unfit(message, most_bytes)
     return None if why is None else Refused(why, final=True)
+
+
+def publish_fit(
+    messages: Sequence[OutgoingMessage],
+    most_bytes: int,
+    publish: Callable[[list[OutgoingMessage]], Sequence[Publication]],
+) -> list[Publication]:
+    """Publish those that a broker takes, in one call; return the outcomes of all, in order.
+
+    What follows an unfit message of its order key is not published.
+    """
+    refused: dict[int, Refused] = {}
+    stopped: set[str] = set()
+    for at, message in enumerate(messages):
+        no = AFTER_UNCONFIRMED if message.order in stopped else unfit(message, most_bytes)
+        if no is not None:
+            refused[at] = no
+            stopped |= {message.order} - {""}
+    fit = [message for at, message in enumerate(messages) if at not in refused]
+    published = iter(publish(fit) if fit else ())
+    return [refused[at] if at in refused else next(published) for at in range(len(messages))]
 
 
 def _unfit(message: OutgoingMessage, most_bytes: int) -> str | None:

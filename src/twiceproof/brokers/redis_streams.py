@@ -35,7 +35,7 @@ from .base import (
     Requeue,
     Unconfirmed,
 )
-from .publishing import AFTER_UNCONFIRMED, native_id, unfit
+from .publishing import AFTER_UNCONFIRMED, native_id, publish_fit
 
 __all__ = ["RedisStreamBroker"]
 
@@ -166,10 +166,7 @@ class RedisStreamBroker:
         )
 
     def publish(self, messages: Sequence[OutgoingMessage], patience: float) -> Sequence[Publication]:
-        refused = {at: no for at, message in enumerate(messages) if (no := unfit(message, MOST_BYTES))}
-        fit = [message for at, message in enumerate(messages) if at not in refused]
-        published = iter(self._publish(fit, patience) if fit else ())
-        return [refused[at] if at in refused else next(published) for at in range(len(messages))]
+        return publish_fit(messages, MOST_BYTES, lambda fit: self._publish(fit, patience))
 
     def receive(self, place: str, limit: int, wait: float) -> Sequence[QueueDelivery]:
         end = self._clock.monotonic() + wait

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 
 import aio_pika
 import nats
 from nats.js.api import ConsumerConfig, StreamConfig
 
+from tests.servers.toxics import OneWay
 from twiceproof.brokers.base import Ack, OutgoingMessage
 from twiceproof.brokers.nats import NatsBroker
 from twiceproof.brokers.rabbitmq import RabbitBroker
 from twiceproof.brokers.redis_streams import RedisStreamBroker
 
 numbers = itertools.count()
+
+
+class ThroughProxy:
+    """The hooks of the contract for a server behind a proxy."""
+
+    def lose_answers(self):
+        self.proxy.arm(OneWay("reply", fresh=10))
+
+    def heal(self):
+        self.proxy.disarm()
+        self.proxy.cut()
+
+
+@contextlib.contextmanager
+def opening(kind):
+    """Makes a function that opens brokers; they are closed afterwards."""
+    opened = []
+
+    def make(url):
+        opened.append(kind(url))
+        return opened[-1]
+
+    yield make
+    for broker in opened:
+        broker.close()
 
 
 class Place:

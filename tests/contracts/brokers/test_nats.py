@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contracts.brokers.places import NatsPlace
+from tests.contracts.brokers.places import NatsPlace, ThroughProxy, opening
 from tests.servers.nats import NatsServer
-from tests.servers.toxics import OneWay
 from twiceproof.brokers.base import OutgoingMessage, Refused
 from twiceproof.brokers.nats import NatsBroker
 from twiceproof.errors import BrokerUnavailable
@@ -15,7 +14,7 @@ from twiceproof.prove.broker_contract import LeasedBrokerContract
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-class TestNats(LeasedBrokerContract):
+class TestNats(ThroughProxy, LeasedBrokerContract):
     nowhere = NatsPlace.nowhere
 
     @pytest.fixture(autouse=True)
@@ -29,26 +28,11 @@ class TestNats(LeasedBrokerContract):
 
     open_again = make_broker
 
-    def lose_answers(self):
-        self.proxy.arm(OneWay("reply", fresh=10))
-
-    def heal(self):
-        self.proxy.disarm()
-        self.proxy.cut()
-
 
 @pytest.fixture
 def open_broker():
-    """Opens brokers, and closes them after the test."""
-    opened = []
-
-    def make(url):
-        opened.append(NatsBroker(url))
-        return opened[-1]
-
-    yield make
-    for broker in opened:
-        broker.close()
+    with opening(NatsBroker) as make:
+        yield make
 
 
 def test_a_login_that_fails_is_said_without_the_password(open_broker):

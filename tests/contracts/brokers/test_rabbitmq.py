@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contracts.brokers.places import RabbitPlace
-from tests.servers.toxics import OneWay
+from tests.contracts.brokers.places import RabbitPlace, ThroughProxy, opening
 from twiceproof.brokers.base import Confirmed, OutgoingMessage, Refused, Unconfirmed
 from twiceproof.brokers.rabbitmq import RabbitBroker
 from twiceproof.errors import BrokerUnavailable
@@ -14,7 +13,7 @@ from twiceproof.prove.broker_contract import BrokerContract
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-class TestQuorumQueue(BrokerContract):
+class TestQuorumQueue(ThroughProxy, BrokerContract):
     kind = "quorum"
     soon = 20.0
 
@@ -29,13 +28,6 @@ class TestQuorumQueue(BrokerContract):
 
     open_again = make_broker
 
-    def lose_answers(self):
-        self.proxy.arm(OneWay("reply", fresh=10))
-
-    def heal(self):
-        self.proxy.disarm()
-        self.proxy.cut()
-
 
 class TestClassicQueue(TestQuorumQueue):
     kind = "classic"
@@ -44,16 +36,8 @@ class TestClassicQueue(TestQuorumQueue):
 
 @pytest.fixture
 def open_broker():
-    """Opens brokers, and closes them after the test."""
-    opened = []
-
-    def make(url):
-        opened.append(RabbitBroker(url))
-        return opened[-1]
-
-    yield make
-    for broker in opened:
-        broker.close()
+    with opening(RabbitBroker) as make:
+        yield make
 
 
 def test_a_message_that_the_queue_rejects_is_refused(rabbit_server, open_broker):
@@ -84,6 +68,16 @@ def test_an_unroutable_message_names_the_routing_key(rabbit_server, open_broker)
     (refused,) = broker.publish([place.message("a", topic="unbound")], 10.0)
     assert isinstance(refused, Refused)
     assert "'unbound'" in refused.why and place.place in refused.why
+
+
+def test_a_return_is_not_taken_for_that_of_another_message_with_its_key(rabbit_server, open_broker):
+    """The client finds the returned message by its id, which both routes of a message have."""
+    place = RabbitPlace(rabbit_server)
+    broker = open_broker(place.url)
+    for number in range(20):
+        messages = [place.message(f"{number}", topic="unbound"), place.message(f"{number}")]
+        assert [type(one) for one in broker.publish(messages, 10.0)] == [Refused, Confirmed]
+        assert [type(one) for one in broker.publish(messages[::-1], 10.0)] == [Confirmed, Refused]
 
 
 def test_a_queue_is_published_to_without_an_exchange(rabbit_server, open_broker):

@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.contracts.brokers.places import RedisPlace
-from tests.servers.toxics import OneWay
+from tests.contracts.brokers.places import RedisPlace, ThroughProxy
 from tests.servers.valkey import ValkeyServer
 from twiceproof.brokers.base import Ack, OutgoingMessage, Refused, Requeue
 from twiceproof.brokers.redis_streams import RedisStreamBroker
@@ -17,7 +16,7 @@ from twiceproof.prove.broker_contract import LeasedBrokerContract
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-class TestRedisStreams(LeasedBrokerContract):
+class TestRedisStreams(ThroughProxy, LeasedBrokerContract):
     @pytest.fixture(autouse=True)
     def server(self, valkey_server, fault_proxy):
         address = urlsplit(valkey_server.url)
@@ -30,13 +29,6 @@ class TestRedisStreams(LeasedBrokerContract):
         return RedisStreamBroker(self.url, lease=self.lease)
 
     open_again = make_broker
-
-    def lose_answers(self):
-        self.proxy.arm(OneWay("reply", fresh=10))
-
-    def heal(self):
-        self.proxy.disarm()
-        self.proxy.cut()
 
 
 def test_a_login_that_fails_is_said_without_the_password():

@@ -27,14 +27,12 @@ import pytest
 
 # Before the modules are imported, so that a failing assertion shows its values.
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{module}" for module in ("case", "deliveries", "leases", "lifecycle", "publications", "settlements"))
+    *(f"{__name__}.{module}" for module in ("case", "deliveries", "publications", "settlements"))
 )
 
-from .deliveries import Contents, Deliveries  # noqa: E402
-from .leases import Leased  # noqa: E402
-from .lifecycle import BrokerLifecycle  # noqa: E402
+from .deliveries import BrokerLifecycle, Contents, Deliveries  # noqa: E402
 from .publications import OrderKeys, Publications, RepeatedKeys  # noqa: E402
-from .settlements import Settlements  # noqa: E402
+from .settlements import Leased, Settlements  # noqa: E402
 
 __all__ = ["BrokerContract", "LeasedBrokerContract"]
 

@@ -78,6 +78,12 @@ class OrderKeys(BrokerCase):
         assert [type(outcome) for outcome in outcomes] == [Confirmed, Refused, Refused, Confirmed]
         assert sorted(keys(self.drain(broker))) == ["1", "other"]
 
+    def test_nothing_passes_an_invalid_message_of_its_order_key(self, broker: Broker) -> None:
+        bad = self.message("2", order="a", headers={"note": "two\nlines"})
+        outcomes = self.publish(broker, self.message("1", order="a"), bad, self.message("3", order="a"))
+        assert [type(outcome) for outcome in outcomes] == [Confirmed, Refused, Refused]
+        assert keys(self.drain(broker)) == ["1"]
+
     def test_a_refused_message_of_an_order_key_keeps_its_place(self, broker: Broker) -> None:
         lost = self.message("2", order="a", place=self.nowhere, topic=self.nowhere)
         self.publish(broker, self.message("1", order="a"), lost, self.message("3", order="a"))

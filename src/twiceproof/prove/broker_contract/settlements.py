@@ -1,11 +1,11 @@
-"""Settling: each delivery by its own word, once and for good, and without harm when it comes twice or late."""
+"""Settling: each delivery by its own word, once and for good, and without harm when it comes twice or late; leases."""
 
 from __future__ import annotations
 
 from ...brokers.base import Ack, Broker, DeliverySettlement, Extend, QueueDelivery, Reject, Requeue
 from .case import BrokerCase, keys
 
-__all__ = ["Settlements"]
+__all__ = ["Leased", "Settlements"]
 
 DELAY = 1.0
 
@@ -109,3 +109,51 @@ class Settlements(BrokerCase):
         assert new.key == old.key == "a"
         other.close()
         assert keys(self.drain(self.another())) == ["a"]
+
+
+class Leased(BrokerCase):
+    """A broker that delivers again after a time, while the first receiver is still connected."""
+
+    lease = 1.0
+
+    def test_what_is_not_settled_comes_again_when_its_time_is_over(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        start = self.monotonic()
+        self.take(broker)
+        (again,) = self.take(self.another())
+        assert self.monotonic() - start >= 0.9 * self.lease
+        assert (again.key, again.times) == ("a", 2)
+
+    def test_a_delivery_says_until_when_it_is_held(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        start = self.monotonic()
+        (delivery,) = self.take(broker)
+        assert delivery.until is not None
+        assert start < delivery.until <= self.monotonic() + self.lease
+
+    def test_a_late_settlement_does_not_settle_the_next_delivery(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        (old,) = self.take(broker)
+        other = self.another()
+        (new,) = self.take(other)
+        for word in (Ack(), Reject(), Requeue(60.0), Extend(60.0)):
+            self.settle(broker, old, word)
+        assert new.key == "a"
+        assert keys(self.take(self.another())) == ["a"]
+
+    def test_what_is_extended_is_held_for_longer(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        (delivery,) = self.take(broker)
+        self.settle(broker, delivery, Extend(4 * self.lease))
+        other = self.another()
+        assert list(other.receive(self.source or self.place, 1, 2 * self.lease)) == []
+        self.settle(broker, delivery, Ack())
+        assert self.nothing_comes(other)
+
+    def test_what_was_extended_comes_again_in_the_end(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        (delivery,) = self.take(broker)
+        start = self.monotonic()
+        self.settle(broker, delivery, Extend(1.5 * self.lease))
+        assert keys(self.take(self.another())) == ["a"]
+        assert self.monotonic() - start >= 1.4 * self.lease

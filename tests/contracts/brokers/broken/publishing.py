@@ -54,7 +54,11 @@ class FindsOutcomesByKey(MemoryBroker):
         return [by_key[message.key] for message in messages]
 
 
-@breaks("nothing_passes_a_refused_message_of_its_order_key", "a_refused_message_of_an_order_key_keeps_its_place")
+@breaks(
+    "nothing_passes_a_refused_message_of_its_order_key",
+    "nothing_passes_an_invalid_message_of_its_order_key",
+    "a_refused_message_of_an_order_key_keeps_its_place",
+)
 class LosesOrderOnRetry(MemoryBroker):
     """What follows a refused message is published all the same."""
 
