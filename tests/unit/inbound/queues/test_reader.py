@@ -272,3 +272,62 @@ def test_a_fault_of_one_reader_leaves_the_others(app: App, office: PostOffice) -
         while not readers.readers[0].outcomes["new"]:
             threading.Event().wait(0.01)
     assert office.left == []
+
+
+def test_a_worker_reads_the_queues_beside_its_runs(app: App, office: PostOffice) -> None:
+    seen: list[Any] = []
+
+    @app.flow(key="order:{order[id]}")
+    def sync(order: dict[str, Any]) -> None:
+        seen.append(order["id"])
+        worker.drain()
+
+    app.consume("main/orders", start=sync)
+    office.post({"id": 17}, "m1")
+    worker = app.worker()
+    assert worker.run(patience=5.0) == 0
+    assert seen == [17] and office.left == []
+
+
+def test_a_worker_of_some_flows_or_until_idle_reads_no_queue(app: App, office: PostOffice) -> None:
+    consume_orders(app)
+    office.post({"id": 17}, "m1")
+    app.worker(flows=["sync"]).run(until_idle=True)
+    app.worker().run(until_idle=True)
+    assert len(office.left) == 1
+
+
+def test_metrics_have_deliveries_by_consumer_and_outcome(app: App, office: PostOffice) -> None:
+    from twiceproof.server.monitoring import WorkMetrics
+
+    consume_orders(app)
+    office.post({"id": 17}, "m1")
+    worker = app.worker()
+    (readers,) = [companion for companion in worker.beside if isinstance(companion, QueueReaders)]
+    with reading(readers):
+        while not readers.readers[0].outcomes["new"]:
+            threading.Event().wait(0.01)
+    text = WorkMetrics().text(worker).decode()
+    assert 'twiceproof_deliveries_total{consumer="main/orders",outcome="new"} 1.0' in text
+    assert 'twiceproof_redeliveries_total{consumer="main/orders"} 0.0' in text
+    worker.run(until_idle=True)
+
+
+def test_a_message_carries_one_key_from_its_flow_to_its_consumer(app: App, office: PostOffice) -> None:
+    sent: list[str] = []
+    keys: list[tuple[str, str]] = []
+    office.queues.places = {"orders"}
+    app.route("orders.paid", to="main", place="orders")
+
+    @app.flow(key="order:{order}")
+    def pay(order: int) -> None:
+        sent.append(app.send("orders.paid", {"order": order}).key)
+
+    @app.consume("main/orders", inline=True)
+    def paid(body: dict[str, Any], headers: dict[str, str], delivery: dict[str, Any]) -> None:
+        keys.append((delivery["key"], headers["correlation-id"]))
+
+    pay(17)
+    app.relay().run(until_idle=True)
+    office.drain()
+    assert keys == [(sent[0], app.runs(flow="pay")[0].run)]
