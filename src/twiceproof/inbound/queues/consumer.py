@@ -107,9 +107,9 @@ def starting_consumer(
             f"{title} has no key=, so that its messages are remembered by the runs of {flow.name}; give keep= and "
             "lease= to @app.flow, or give key=."
         )
-    asking, ordered = flow.asking, flow.order is not None
+    asking, version_in = flow.asking, "" if flow.order is None else flow.order.version_argument
     refuse_changing_fields(title, [field for field in asking.maker.fields if field.name in ("headers", "delivery")])
-    refuse_unsteady_parameters(title, asking.arguments, flow.policy.ignore, ordered)
+    refuse_unsteady_parameters(title, asking.arguments, flow.policy.ignore, version_in)
     key = _key(parts, title, told)
     headers = ("",) if "headers" in flow.inputs.names else ()
     return Consumer(

@@ -258,11 +258,14 @@ class QueueSource(Source):
             return Poison(f"its key cannot be made: {type(error).__name__}: {error}")
 
 
-def refuse_unsteady_parameters(title: str, arguments: Arguments, ignore: Collection[str], ordered: bool) -> None:
-    """Refuse a flow that takes what differs when a message is published twice, and compares it."""
+def refuse_unsteady_parameters(title: str, arguments: Arguments, ignore: Collection[str], version_in: str) -> None:
+    """Refuse a flow that takes what differs when a message is published twice, and compares it.
+
+    `version_in` is the argument that the version of an ordered flow is in: it is part of the key.
+    """
     taken = [name for name in BESIDE if name in arguments.signature.parameters]
     seen = {name.partition(".")[0] for name in ignore}
-    left = [name for name in taken if name not in seen and not (ordered and name == "delivery")]
+    left = [name for name in taken if name not in seen and name != version_in]
     if left:
         names = ", ".join(f'"{name}"' for name in left)
         raise Misuse(

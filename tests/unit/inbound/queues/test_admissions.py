@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.inbound.queues.post_office import PostOffice, runs
+from tests.unit.inbound.queues.post_office import PostOffice, post_office, runs
 from twiceproof import App, NotDone, by
 from twiceproof.brokers.base import Ack, Reject, Requeue
 from twiceproof.claims.claim import claim_of
@@ -266,7 +267,7 @@ POISON = {
     "NUL": (b"\x00", "application/json"),
     "NUL in the key": (b'{"id": "a\\u0000b"}', "application/json"),
     "5 MB": (b'"' + b"x" * 5_000_000 + b'"', "application/json"),
-    "content type": (b"<order/>", "text/xml"),
+    "content type": (b'{"id": 1}', "text/plain"),
     "gzip": (b"\x1f\x8b\x08\x00", "application/json"),
     "no id": (b"{}", "application/json"),
 }
@@ -398,6 +399,21 @@ def test_a_message_that_keeps_failing_comes_less_and_less_often(app: App) -> Non
     pauses = [settlement_of(consumer, Admitted("failed"), times, 1.0) for times in (1, 2, 3, 20, 10**9, None)]
     assert pauses == [Requeue(0.5), Requeue(1.0), Requeue(2.0), Requeue(30.0), Requeue(30.0), Requeue(0.5)]
     assert settlement_of(consumer, Admitted("poison", reason="why"), 1, 1.0) == Reject("why")
+
+
+def test_one_key_twice_in_a_batch_is_a_duplicate_not_busy(tmp_path: Path) -> None:
+    with App(f"sqlite:///{tmp_path / 'shop.db'}") as app, post_office(app) as office:
+        app.consume("main/orders", start=flow_of(app, []), key="{body[id]}")
+        for number in range(60):
+            office.post({"id": number % 20}, f"m{number}")
+        assert office.drain() == {"new": 20, "duplicate": 40} and office.left == []
+
+
+def test_a_sender_cannot_give_a_key_by_our_headers(app: App, office: PostOffice) -> None:
+    app.consume("main/orders", inline=True)(lambda body: None)
+    office.post({}, "m1")
+    office.post({}, twiceproof_delivery_key="m2")
+    assert office.drain() == {"new": 1, "poison": 1}
 
 
 def test_a_sender_cannot_forge_what_the_broker_says(app: App, office: PostOffice) -> None:

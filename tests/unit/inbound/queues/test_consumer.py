@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.inbound.queues.post_office import PostOffice
-from twiceproof import App, Misuse
+from twiceproof import App, Misuse, by
 from twiceproof.errors import UnstableKeyWarning
 
 
@@ -88,6 +88,18 @@ def test_a_flow_that_compares_what_varies_is_refused(app: App, name: str) -> Non
     flow = app.flow(key="order:{order[id]}", ignore=(other,), name="sync")(function)
     with pytest.raises(Misuse, match=rf'ignore=\("{name}",\)'):
         app.consume("main/orders", start=flow)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("{order[version]}", True), ("{delivery[sequence]}", False)])
+def test_a_delivery_may_be_taken_for_its_version(app: App, version: str, refused: bool) -> None:
+    @app.flow(key="{order[id]}", order=by(object="{order[id]}", version=version))
+    def sync(order: Any, delivery: Any) -> None: ...
+
+    if refused:
+        with pytest.raises(Misuse, match="ignore="):
+            app.consume("main/orders", start=sync)
+    else:
+        app.consume("main/orders", start=sync)
 
 
 @pytest.mark.parametrize("place", ["orders", "/orders", "main/", "", 17])
