@@ -41,7 +41,6 @@ __all__ = [
 log = logging.getLogger("twiceproof.consume")
 
 PREFIX = "twiceproof-delivery-"  # of the headers that carry a delivery's stable fields, into dead letters too
-TIMES = "twiceproof-times"  # how often it was delivered: new each time, so no dead letter keeps it
 STABLE = ("place", "key", "sequence", "partition")  # the fields of a delivery that a redelivery shares
 BESIDE = ("headers", "delivery")  # what a function may take beside the body
 CARRIED = ("ce-", "correlation-id", "traceparent")  # headers that a dead letter keeps
@@ -95,16 +94,15 @@ def envelope_of(delivery: QueueDelivery, door: str, tenant: str, now: float) -> 
     headers = {name: value for name, value in delivery.headers.items() if not _is_ours(name) and name not in CHANGING}
     found = {name: getattr(delivery, name) for name in STABLE}
     headers |= {f"{PREFIX}{name}": str(value) for name, value in found.items() if value not in ("", None)}
-    if delivery.times is not None:
-        headers[TIMES] = str(delivery.times)
     if delivery.content_type:
         headers["content-type"] = delivery.content_type
-    return Envelope(door, delivery.body, headers, tenant, now)
+    times = "" if delivery.times is None else str(delivery.times)
+    return Envelope(door, delivery.body, headers, tenant, now, query=times)  # new each time: no dead letter keeps it
 
 
 def _is_ours(name: str) -> bool:
     """Whether a header is one of those set here: a sender must not be able to set them."""
-    return name == TIMES or name.startswith(PREFIX)
+    return name.startswith(PREFIX)
 
 
 def delivery_of(envelope: Envelope) -> dict[str, Any]:
@@ -212,20 +210,11 @@ class QueueSource(Source):
     name = "queue"
     signed = False
 
-    def __init__(
-        self,
-        key: MessageKey | None,
-        *,
-        native: bool,
-        largest: int,
-        needs: tuple[str, ...] = (),
-        retry_window: float = 0,
-    ) -> None:
+    def __init__(self, key: MessageKey | None, *, native: bool, largest: int, needs: tuple[str, ...] = ()) -> None:
         self.key = key
         self.native = native and key is None  # the sender's own id is the key, and without one there is none
         self.largest = largest
         self.needs = (PREFIX, *CARRIED, *(key.needs if key else ()), *needs)
-        self.retry_window = 0.0  # of each broker's own; `brokers doctor` tells it where it can
 
     def read(self, envelope: Envelope) -> Reading:
         body = self._body(envelope)
@@ -234,8 +223,7 @@ class QueueSource(Source):
         name = self._id(envelope, body)
         if isinstance(name, Poison):
             return name
-        sequence, times = envelope.header(f"{PREFIX}sequence"), envelope.header(TIMES)
-        return [Event(name, body, envelope.header("ce-type"), sequence, times)]
+        return [Event(name, body, envelope.header("ce-type"), envelope.header(f"{PREFIX}sequence"), envelope.query)]
 
     def _body(self, envelope: Envelope) -> Any:
         """Return the JSON value of the body, or Poison. Many senders give no content type: then JSON is tried."""
