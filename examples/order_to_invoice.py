@@ -1,117 +1,82 @@
-"""Order to invoice: five steps, the process killed before and after each of them, and the effects counted."""
+"""Order to invoice, made of ready-made effects: each says how it may be repeated, so the flow does not have to."""
 
-import os
-import sys
-from collections import Counter
-from pathlib import Path
+from typing import Any
 
-from twiceproof import Absent, App, Happened, NeedsReview, check
-
-WORLD = Path("world.txt")  # the effects, counted outside the ledger
-STEPS = ("upsert_customer", "create_invoice", "charge", "mark_synced", "send_confirmation")
-POINTS = [(step, when) for step in STEPS for when in ("before", "after")]
-CRASH = tuple(os.environ.get("CRASH", "").split(":"))
+from twiceproof import App, env
+from twiceproof.effects import http, mail
+from twiceproof.prove.worlds.http import HttpWorld
+from twiceproof.prove.worlds.smtp import SmtpWorld
 
 app = App("sqlite:///sync.db")
+BOOKS, STORE = "https://books.example", "https://store.example"
+relay = mail.smtp("mail.shop.example", port=25, tls="none")
+sent = mail.imap("mail.shop.example", user="shop", password=env("MAIL_PASSWORD"), copies=True)
+
+Order = dict[str, Any]
 
 
-def happen(effect: str) -> None:
-    """Record an effect; the process that is to crash exits right before or right after one of them."""
-    step = effect.split()[0]
-    if (step, "before") == CRASH:
-        os._exit(1)
-    with WORLD.open("a") as world:
-        world.write(effect + "\n")
-    if (step, "after") == CRASH:
-        os._exit(1)
+@app.effect
+def save_customer(order: Order) -> http.HttpEffect:  # PUT by the store's own id creates or replaces: safe
+    return http.put(f"{BOOKS}/customers/{order['customer']}", json={"email": order["email"]})
 
 
-def find_invoice(order: dict[str, int]) -> Happened | type[Absent]:
-    made = f"create_invoice {order['id']}" in WORLD.read_text().splitlines()
-    return Happened(f"inv-{order['id']}") if made else Absent
+@app.effect
+def delete_invoice(result: dict[str, str]) -> http.HttpEffect:
+    return http.delete(f"{BOOKS}/invoices/{result['id']}")
 
 
-@app.step(repeat="safe")
-def upsert_customer(order: dict[str, int]) -> None:
-    happen(f"upsert_customer {order['id']}")
+@app.effect(external="invoice:{result[id]}", undo=delete_invoice)
+def create_invoice(order: Order) -> http.HttpEffect:  # the books take no key, and can be searched for ours: check
+    body = {"customer": order["customer"], "total": order["total"], "reference": http.KEY}
+    found = http.find("GET /invoices?reference={key}", at="items[0]", absent=404)
+    return http.post(f"{BOOKS}/invoices", json=body, look=found)
 
 
-@app.step(repeat=check(find_invoice, settling=0))
-def create_invoice(order: dict[str, int]) -> str:
-    happen(f"create_invoice {order['id']}")
-    return f"inv-{order['id']}"
+@app.effect
+def mark_synced(order: Order) -> http.HttpEffect:
+    return http.put(f"{STORE}/orders/{order['id']}/status", json={"status": "synced"})
 
 
-@app.step(repeat="keyed")
-def charge(order: dict[str, int]) -> None:
-    happen(f"charge {order['id']} {app.effect_key()}")  # the provider dedupes on the key
+@app.effect
+def send_confirmation(order: Order, invoice: str) -> mail.MailSending:  # looked for in the sent folder: check
+    message = mail.message(sender="shop@shop.example", to=order["email"], subject=f"Invoice {invoice}", text="Thanks!")
+    return mail.send(message, via=relay, look=sent)
 
 
-@app.step(repeat="safe")
-def mark_synced(order: dict[str, int]) -> None:
-    happen(f"mark_synced {order['id']}")
-
-
-@app.step(repeat="never")
-def send_confirmation(order: dict[str, int]) -> None:
-    happen(f"send_confirmation {order['id']}")
-
-
-@app.flow(key="shop:order:{order[id]}", lease="500ms", on_duplicate="wait")
-def sync_order(order: dict[str, int]) -> str:
-    upsert_customer(order)
-    invoice = create_invoice(order)
-    charge(order)
+@app.flow(key="shop:order:{order[id]}")
+def sync_order(order: Order) -> str:
+    save_customer(order)
+    invoice = create_invoice(order)["id"]
     mark_synced(order)
-    send_confirmation(order)
-    return invoice
-
-
-def doomed(number: int, step: str, when: str) -> None:
-    """Run this program again, and let it exit at this point."""
-    os.spawnve(
-        os.P_WAIT, sys.executable, [sys.executable, __file__, str(number)], {**os.environ, "CRASH": f"{step}:{when}"}
-    )
-
-
-def recover(number: int) -> str:
-    try:
-        return sync_order({"id": number})
-    except NeedsReview:
-        return "needs review"
+    send_confirmation(order, invoice)  # what cannot be taken back comes last
+    return str(invoice)
 
 
 def main() -> None:
-    WORLD.touch()
-    for number, point in enumerate(POINTS):
-        doomed(number, *point)
-    ended = [recover(number) for number in range(len(POINTS))]
-    effects = Counter(WORLD.read_text().splitlines())
-    for number, (step, when) in enumerate(POINTS):
-        seen = [sum(n for what, n in effects.items() if what.split()[:2] == [name, str(number)]) for name in STEPS]
-        print(f"killed {when:6} {step:17}  {ended[number]:12}", dict(zip("uicms", seen, strict=True)))
-    print("invoices made twice:", sum(n > 1 for what, n in effects.items() if what.startswith("create_invoice")))
-    print("keys charged:", len([what for what in effects if what.startswith("charge")]), "of", len(POINTS), "orders")
-    print("mails sent twice:", sum(n > 1 for what, n in effects.items() if what.startswith("send")))
+    order = {"id": 10492, "customer": 8821, "email": "ada@example.org", "total": 120}
+    answers = {"POST /invoices": {"status": 201, "body": {"id": "inv-5530"}}}
+    with (
+        HttpWorld(["books.example", "store.example"], answers=answers) as web,
+        SmtpWorld(["mail.shop.example"]) as post,
+    ):
+        print({sync_order(order) for _ in range(3)})  # the daily job ran three times
+        for what, count in (web.look() | post.look()).items():
+            print(count, "×", what.partition(" #")[0])
+    for step in app.history("sync_order/shop:order:10492").steps:
+        print(*filter(None, (step.name, step.repeat, step.external)))
+    app.close()
 
 
-if len(sys.argv) > 1:
-    sync_order({"id": int(sys.argv[1])})
-else:
+if __name__ == "__main__":
     main()
-app.close()
 
 # Prints:
-# killed before upsert_customer    inv-0        {'u': 1, 'i': 1, 'c': 1, 'm': 1, 's': 1}
-# killed after  upsert_customer    inv-1        {'u': 2, 'i': 1, 'c': 1, 'm': 1, 's': 1}
-# killed before create_invoice     inv-2        {'u': 1, 'i': 1, 'c': 1, 'm': 1, 's': 1}
-# killed after  create_invoice     inv-3        {'u': 1, 'i': 1, 'c': 1, 'm': 1, 's': 1}
-# killed before charge             inv-4        {'u': 1, 'i': 1, 'c': 1, 'm': 1, 's': 1}
-# killed after  charge             inv-5        {'u': 1, 'i': 1, 'c': 2, 'm': 1, 's': 1}
-# killed before mark_synced        inv-6        {'u': 1, 'i': 1, 'c': 1, 'm': 1, 's': 1}
-# killed after  mark_synced        inv-7        {'u': 1, 'i': 1, 'c': 1, 'm': 2, 's': 1}
-# killed before send_confirmation  needs review {'u': 1, 'i': 1, 'c': 1, 'm': 1, 's': 0}
-# killed after  send_confirmation  needs review {'u': 1, 'i': 1, 'c': 1, 'm': 1, 's': 1}
-# invoices made twice: 0
-# keys charged: 10 of 10 orders
-# mails sent twice: 0
+# {'inv-5530'}
+# 1 × PUT books.example/customers/8821
+# 1 × POST books.example/invoices
+# 1 × PUT store.example/orders/10492/status
+# 1 × mail to ada@example.org: Invoice inv-5530
+# save_customer safe
+# create_invoice check invoice:inv-5530
+# mark_synced safe
+# send_confirmation check

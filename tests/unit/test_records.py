@@ -54,7 +54,8 @@ def test_kinds_are_told_apart_by_how_they_are_removed() -> None:
 
     assert set(kinds_beside_runs()) == {"step", "arrival", "approval", "evidence", "resource", "undo"}
     swept = {"run", "claim", "evidence", "resource", "link", "letter", "mark", "duplicates", "notice", "worker"}
-    assert set(expiring_kinds()) == swept | {"external", "callback", "runid"}
+    swept |= {"external", "callback", "runid", "message", "finding"}
+    assert set(expiring_kinds()) == swept
     assert expiring_kinds()[0] == "run"  # with what lies beside it, before that is looked at by itself
 
 

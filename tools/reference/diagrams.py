@@ -1,4 +1,4 @@
-"""The states of a claim, a run, a step, a finding and a message, as docs/states.md shows them."""
+"""The states of a claim, a run, a step, a message and a finding, as docs/states.md shows them."""
 
 from __future__ import annotations
 
@@ -99,31 +99,6 @@ STEP = Diagram(
     ),
 )
 
-MESSAGE = Diagram(
-    "States of a message",
-    (1000, 460),
-    {
-        "pending": (280, 220),
-        "publishing": (560, 60),
-        "sent": (860, 220),
-        "parked": (560, 390),
-        "dropped": (860, 390),
-        "(start)": (280, 60),
-    },
-    (
-        Arrow("(start)", "pending", "sent by a flow\nor a transaction"),
-        Arrow("pending", "sent", "published and confirmed", at=0.4),
-        Arrow("pending", "publishing", 'on_unknown="review"', shift=-10, at=0.4),
-        Arrow("publishing", "sent", "confirmed"),
-        Arrow("publishing", "parked", "no answer", at=0.3),
-        Arrow("pending", "parked", "refused for good,\nor too often", shift=-12, at=0.35),
-        Arrow("parked", "pending", "resend", shift=-12, at=0.35),
-        Arrow("parked", "dropped", "drop"),
-    ),
-    (Loop("pending", "refused, or no answer:\nlater, with the same key", side=-1),),
-)
-
-
 FINDING = Diagram(
     "States of a finding",
     (1000, 500),
@@ -151,4 +126,34 @@ FINDING = Diagram(
     (Loop("open", "seen again:\ncounted", side=-1), Loop("resolved", "seen again:\nreopened, open")),
 )
 
-DIAGRAMS: Mapping[str, Diagram] = {"claim": CLAIM, "run": RUN, "step": STEP, "finding": FINDING, "message": MESSAGE}
+MESSAGE = Diagram(
+    "States of a message",
+    (1000, 460),
+    {
+        "pending": (280, 220),
+        "publishing": (560, 60),
+        "sent": (860, 220),
+        "parked": (560, 390),
+        "dropped": (860, 390),
+        "(start)": (280, 60),
+    },
+    (
+        Arrow("(start)", "pending", "sent by a flow\nor a transaction"),
+        Arrow("pending", "sent", "published and confirmed", at=0.4),
+        Arrow("pending", "publishing", 'on_unknown="review"', shift=-10, at=0.4),
+        Arrow("publishing", "sent", "confirmed"),
+        Arrow("publishing", "parked", "no answer", at=0.3),
+        Arrow("pending", "parked", "refused for good,\nor too often", shift=-12, at=0.35),
+        Arrow("parked", "pending", "resend", shift=-12, at=0.35),
+        Arrow("parked", "dropped", "drop"),
+    ),
+    (Loop("pending", "refused, or no answer:\nlater, with the same key", side=-1),),
+)
+
+DIAGRAMS: Mapping[str, Diagram] = {
+    "claim": CLAIM,
+    "run": RUN,
+    "step": STEP,
+    "message": MESSAGE,
+    "finding": FINDING,
+}

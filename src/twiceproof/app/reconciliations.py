@@ -20,6 +20,7 @@ from ..inbound.hook import Hook
 from ..keys import validate_key
 from ..keys.duration import seconds
 from ..operations import block
+from ..records import record_kind
 from .triggers import tick_key
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ..reconcile.reconciliation import Reconciliation, RunReport
 
 __all__ = ["Reconciliations"]
+
+
+record_kind("reconciliation")  # of `reconcile`, which is loaded when first needed: a rotation of keys must know it
 
 
 class Reconciliations:

@@ -152,12 +152,12 @@ def resend(target: LedgerTarget, key: str, receiver: str, by: str | None, note: 
     )
 
 
-@messages.command(epilog=DROP_EPILOG)
+@messages.command(epilog=DROP_EPILOG, short_help="Give a message up; what waits behind it goes on.")
 @_decides
 @yes_option
 @click.pass_obj
 def drop(target: LedgerTarget, key: str, receiver: str, by: str | None, note: str, yes: bool) -> None:
-    """Give a message up: it is not published, and what waits behind it goes on."""
+    """Give a message up. What waits behind it goes on."""
     confirm(f"Drop the message {key}? It will not be published.", yes=yes)
     _settle(
         target, key, by, lambda store, who: queries.drop(store, target.tenant, key, by=who, target=receiver, note=note)

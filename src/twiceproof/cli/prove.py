@@ -21,6 +21,7 @@ from .target import LedgerTarget, options_about, read_private
 if TYPE_CHECKING:
     from ..prove.report import ProofReport
     from ..prove.target import ProofTarget as Proved
+    from ..prove.worlds.personalities import ProviderWorld
     from ..prove.worlds.world import World
 
 __all__ = ["WorldOptions", "outside_options", "prove", "read_json"]
@@ -56,7 +57,20 @@ OPTIONS = (
         help='Count each of these requests as an effect, such as "PUT /meters/*", also a repeated PUT or DELETE.',
     ),
     click.option(
+        "--provider",
+        metavar="NAME",
+        multiple=True,
+        help="Provider, such as stripe or mollie=api.mollie.test, that is replaced by a server that honours keys as "
+        "the provider documents.",
+    ),
+    click.option(
         "--smtp", metavar="HOST", multiple=True, help="Mail server, or host:port, that is replaced by a sink."
+    ),
+    click.option(
+        "--imap",
+        metavar="HOST",
+        multiple=True,
+        help="IMAP server, or host:port, that is replaced by one with a copy of each mail that the sink took.",
     ),
     click.option(
         "--table",
@@ -82,7 +96,9 @@ class WorldOptions(Struct, frozen=True):
     http_answers: str | None = None
     http_keys: bool = False
     http_counts: tuple[str, ...] = ()
+    provider: tuple[str, ...] = ()
     smtp: tuple[str, ...] = ()
+    imap: tuple[str, ...] = ()
     table: tuple[str, ...] = ()
 
     def open(self, stack: ExitStack) -> list[World]:
@@ -96,16 +112,24 @@ class WorldOptions(Struct, frozen=True):
                 list(self.http), answers=answers, honours_keys=self.http_keys, counts=list(self.http_counts)
             )
             found.append(stack.enter_context(world))
-        if self.smtp:
-            from ..prove.worlds.smtp import SmtpWorld
-
-            found.append(stack.enter_context(SmtpWorld(list(self.smtp))))
+        found += [stack.enter_context(_provider_world(one)) for one in self.provider]
+        found += self._mail(stack)
         if not found:
             raise Misuse(
                 "No effect is observed; say where to look: --files DIR, --calls module:function, --http HOST, "
-                "--smtp HOST or --table URL#name."
+                "--provider NAME, --smtp HOST or --table URL#name."
             )
         return found
+
+    def _mail(self, stack: ExitStack) -> list[World]:
+        from ..prove.worlds.smtp import ImapWorld, SmtpWorld
+
+        if not self.smtp:
+            if self.imap:
+                raise Misuse("--imap is the folder of what --smtp sends; name the mail server as well: --smtp HOST.")
+            return []
+        sink = stack.enter_context(SmtpWorld(list(self.smtp)))
+        return [sink, *([stack.enter_context(ImapWorld(list(self.imap), sink))] if self.imap else [])]
 
     def _without_servers(self, stack: ExitStack) -> list[World]:
         from ..prove.worlds.files import Files
@@ -119,12 +143,21 @@ class WorldOptions(Struct, frozen=True):
 
     def words(self) -> list[str]:
         """Return the options as words of a command line, without passwords."""
-        several = {"--files": self.files, "--calls": self.calls, "--http": self.http, "--smtp": self.smtp}
+        several = {"--files": self.files, "--calls": self.calls, "--http": self.http}
+        several |= {"--provider": self.provider, "--smtp": self.smtp, "--imap": self.imap}
         several["--table"] = tuple("@FILE" if has_password(name) else name for name in self.table)
         several["--http-counts"] = self.http_counts
         words = [word for option, names in several.items() for name in names for word in (option, name)]
         words += ["--http-answers", self.http_answers] if self.http_answers else []
         return [*words, "--http-keys"] if self.http_keys else words
+
+
+def _provider_world(given: str) -> ProviderWorld:
+    """`stripe`, or `mollie=api.mollie.test` for a host that the table does not name."""
+    from ..prove.worlds.personalities import ProviderWorld
+
+    name, _, host = given.partition("=")
+    return ProviderWorld(name, hosts=[host] if host else None)
 
 
 def _private(name: str) -> str:
@@ -162,6 +195,7 @@ Examples:
   twiceproof prove shop:sync_order --event order.json --files out
   twiceproof prove shop:sync_order --event order.json --calls shop:send_mail
   twiceproof prove shop:sync_order --event order.json --http api.shop.test --http-keys
+  twiceproof prove shop:sync_order --event order.json --provider stripe --smtp mail.shop.test --imap mail.shop.test:993
   twiceproof prove shop:sync_order --event order.json --files out --scenario lost-2
 Exit codes: 0 safe to repeat; 1 not; 2 the clean run is no basis for a comparison.
 """
@@ -350,7 +384,7 @@ def _show(report: ProofReport, words: list[str], every: bool) -> None:
 
 
 def _show_bad(report: ProofReport, words: list[str]) -> None:
-    from ..prove.report import bad_rows, more_line, timeline, wrong_lines
+    from ..prove.report import bad_rows, more_line, timeline, unanswered_lines, wrong_lines
 
     show_text()
     show_table(("SCENE", "FAULT", "VERDICT", "COMPARED WITH A CLEAN RUN"), bad_rows(report))
@@ -364,3 +398,5 @@ def _show_bad(report: ProofReport, words: list[str]) -> None:
         show_text()
     for line in wrong_lines(report):
         show_text(line)
+    for line in unanswered_lines(report):
+        show_text(f"\n{line}")

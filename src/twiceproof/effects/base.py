@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
+from ..errors import Misuse
 from .repeat import Declared
 
-__all__ = ["Absent", "Effect", "Happened", "Look", "Unknown", "look_of", "outgoing_headers"]
+__all__ = ["Absent", "Effect", "Happened", "Look", "Unknown", "look_of", "outgoing_headers", "require"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -79,3 +82,10 @@ def look_of(answer: object) -> Look:
     if isinstance(answer, Happened | Absent | Unknown):
         return answer
     return Unknown(f"the probe returned {type(answer).__name__}, not Happened(…), Absent or Unknown")
+
+
+@lru_cache(16)
+def require(package: str, extra: str, what: str) -> None:
+    """Refuse an effect whose package is missing when it is made: while it is performed, that would be retried."""
+    if find_spec(package) is None:
+        raise Misuse(f"{what} needs {package}, which is not installed; run: pip install 'twiceproof[{extra}]'")

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..keys.duration import seconds
-from .base import Absent, Happened, Look, Unknown, look_of
+from .base import Absent, Happened, Look, Unknown, look_of, require
 from .etag import change
 from .http_answers import has_conflict, kept, refuse, succeeded
 from .http_client import HttpAnswer, HttpRequest, TooLarge
@@ -255,6 +255,8 @@ class HttpOptions(TypedDict, total=False):
 
 def _effect(method: str, url: str, given: HttpOptions) -> HttpEffect:
     _refuse_options(given)
+    if given.get("client") is None:
+        require("httpcore2", "http", "An HTTP effect")
     call = HttpCall(
         method,
         url,

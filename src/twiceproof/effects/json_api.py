@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..secret import Env, secrets_of
-from .base import outgoing_headers
+from .base import outgoing_headers, require
 from .http_answers import retry_after_of
 from .http_client import HttpAnswer, HttpRequest, pooled
 from .http_request import EFFECT_KEY_HEADER, Token
@@ -32,6 +32,8 @@ def json_api(url: str, auth: Token, *, timeout: float = TIMEOUT, send: Send | No
         raise Misuse(f"{url!r} is not the address of an API; write it as https://host, without a query.")
     if not callable(auth):  # a token itself would be kept in the program, and be out of date in an hour
         raise Misuse('auth= takes env("NAME") or a function that returns a token; a token itself expires.')
+    if send is None:
+        require("httpcore2", "http", "This effect")
     return JsonApi(url.rstrip("/"), auth, timeout, send)
 
 

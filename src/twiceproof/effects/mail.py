@@ -66,6 +66,10 @@ def send(message: EmailMessage, *, via: SmtpServer, look: ImapFolder | None = No
     """
     if not isinstance(message, EmailMessage):
         raise Misuse("mail.send takes an email.message.EmailMessage; make one with mail.message(…).")
+    if not isinstance(via, SmtpServer):
+        raise Misuse('via= is a mail server; write via=mail.smtp("smtp.example.org", …).')
+    if look is not None and not isinstance(look, ImapFolder):
+        raise Misuse('look= is the folder of sent mails; write look=mail.imap("imap.example.org", …).')
     if message["Message-ID"]:
         raise Misuse("The Message-ID is made of the effect key, so that a repeat has the same; leave it out.")
     people = _addresses(message, RECIPIENTS)
@@ -203,6 +207,9 @@ class ImapFolder(Struct, frozen=True):
     tls: bool
     timeout: float
     context: ssl.SSLContext | None
+
+    def __repr__(self) -> str:
+        return f"imap({self.host!r}, user={self.user!r})"
 
     def find(self, message_id: str) -> Look:
         """Search for a mail. Unknown if the folder does not tell."""

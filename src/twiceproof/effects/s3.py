@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..keys.duration import LONGEST
-from .base import Absent, Happened, Look, Unknown, outgoing_headers
+from .base import Absent, Happened, Look, Unknown, outgoing_headers, require
 from .repeat import NEVER, Declared, keyed
 
 __all__ = ["ObjectPut", "S3Bucket", "StoredObject", "bucket", "put"]
@@ -64,6 +64,7 @@ def put(where: str | S3Bucket, key: str, data: bytes | str, *, content_type: str
     """Create an object, and never replace one. One of another's that is there is refused for good."""
     if not key or len(key.encode()) > 1_024 or key == PROBE:
         raise Misuse(f"{key[:60]!r} is not the name of an object; give 1 to 1,024 bytes.")
+    require("boto3", "s3", "s3.put")
     body = data.encode() if isinstance(data, str) else bytes(data)
     return ObjectPut(bucket(where) if isinstance(where, str) else where, key, body, content_type)
 
@@ -211,11 +212,9 @@ def _status(error: Exception) -> int | None:
 @lru_cache(32)
 def _client(where: S3Bucket) -> Any:
     """A client that sends each request once: a retry of its own would make "not done" untrue."""
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError:
-        raise Misuse("s3.put needs boto3; install it with: pip install 'twiceproof[s3]'") from None
+    import boto3
+    from botocore.config import Config
+
     half = where.timeout / 2
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=half, read_timeout=half)
     session = boto3.session.Session()

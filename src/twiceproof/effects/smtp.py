@@ -68,6 +68,9 @@ class SmtpServer(Struct, frozen=True):
     now: Callable[[], float]
     monotonic: Callable[[], float]
 
+    def __repr__(self) -> str:
+        return f"smtp({self.host!r}, user={self.user!r})"
+
     def deliver(self, mail: EmailMessage, sender: str, people: Sequence[str]) -> dict[str, str]:
         """Send a mail, and return the recipients that the server refused, each with its answer.
 

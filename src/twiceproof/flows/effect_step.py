@@ -31,7 +31,7 @@ from .runtime import Runtime
 from .step import Step, StepCall
 from .transaction import Transaction
 
-__all__ = ["EffectBlocks", "EffectStep", "perform_here"]
+__all__ = ["EffectBlocks", "EffectStep", "perform_here", "unnamed_step"]
 
 
 LONGEST_STEM = 64  # letters of an unnamed effect's verb
@@ -205,16 +205,22 @@ def perform_here(parts: Runtime, effect: Effect[Any]) -> Any:
     session = current_session()
     if session is None:
         return _sending_headers(effect.perform, _key())
+    awaited = session.drive is await_
+    step = unnamed_step(effect, parts, awaited=awaited)
+    called = session.step(step, (), {})
+    return session.do(called, names=(step.name,)) if awaited else block(called)
+
+
+def unnamed_step(effect: Effect[Any], parts: Runtime, *, awaited: bool) -> EffectStep:
+    """Return the step of an effect that no function describes: it is named as the effect is."""
     verb, _, target = effect.name.partition(" ")
     stem = validate_name("step", _UNFIT.sub("-", verb)[:LONGEST_STEM] or "effect")
     own_id = (lambda: target) if target else None
-    if session.drive is not await_:
-        return block(session.step(EffectStep(lambda: effect, parts, name=stem, own_id=own_id), (), {}))
 
-    async def described() -> Any:
+    async def described() -> Effect[Any]:
         return effect
 
-    return session.do(session.step(EffectStep(described, parts, name=stem, own_id=own_id), (), {}), names=(stem,))
+    return EffectStep(described if awaited else lambda: effect, parts, name=stem, own_id=own_id)
 
 
 BLOCKS = ("http", "sql", "mail", "files", "s3", "dataverse", "table")

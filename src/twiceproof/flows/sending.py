@@ -19,7 +19,7 @@ from ..claims.claim import shown_run
 from ..errors import Misuse
 from ..operations import Operation, await_, block
 from ..outbox.message import MESSAGE_KIND, Message, insert_message
-from ..outbox.sending import Origin, Sending, SentMessage, make_messages, write_messages
+from ..outbox.sending import MessageOrigin, Sending, SentMessage, make_messages, write_messages
 from ..records import Address, Insert
 from .engine.context import Attempt, current_attempt, current_session, is_on_loop, session_var
 from .engine.ledger import STEP_DONE, EntryNote
@@ -46,13 +46,13 @@ def minted_key() -> str:
     return f"tp_{uuid4().hex}"
 
 
-def origin_of(parts: Runtime) -> Origin:
+def origin_of(parts: Runtime) -> MessageOrigin:
     """Return where a message comes from, with the headers that lead back to it."""
     from .effect_step import outgoing_context
 
     session = session_var.get()
     run = shown_run(session.claim.run) if session is not None and session.open else ""
-    return Origin(f"twiceproof/{parts.tenant}", run, outgoing_context())
+    return MessageOrigin(f"twiceproof/{parts.tenant}", run, outgoing_context())
 
 
 def send(parts: Runtime, routing: Routing, given: Sending) -> Any:

@@ -189,7 +189,7 @@ def _next(
     """Add what is recorded about one message. None: the lane goes on behind it."""
     if found is not None and found.state == PARKED:
         return LaneResult(lane, writes, HELD_LANE, None)
-    if tried is None:
+    if tried is None:  # it cannot be read
         return LaneResult(lane, writes, due_in=UNREADABLE)
     record, _, decision = tried
     write = None if decision is None else message_write(record, decision, keep_sent)

@@ -25,10 +25,12 @@ __all__ = [
     "is_interrupted",
     "message_write",
     "parked_without_answer",
+    "withdrawal",
 ]
 
 
 LONGEST_WHY = 500  # characters of a broker's answer that are kept
+RETURN = 1.0  # seconds after which a message is due again that was not handed over
 NO_ANSWER = "a relay stopped before it learnt whether the message was published"
 
 
@@ -101,6 +103,12 @@ def intent_write(record: Record, hide: float) -> Replace:
     """Record that a message is about to be published which must not be published twice without a person's word."""
     due_in = hide if record.queue else None  # in a lane, only the lane is due
     return Replace(record.at, None, PUBLISHING, version=record.version, queue=record.queue, due_in=due_in)
+
+
+def withdrawal(record: Record) -> Replace:
+    """Take an intent back: the message was not handed over."""
+    due_in = RETURN if record.queue else None
+    return Replace(record.at, None, PENDING, version=record.version, queue=record.queue, due_in=due_in)
 
 
 def message_write(record: Record, decision: Decision, keep_sent: float) -> Replace | None:

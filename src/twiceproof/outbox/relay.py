@@ -24,7 +24,7 @@ from ..stores.base import Store
 from ..stores.notifications import SOON, queue_channel
 from .lane_relay import Decisions, HeldLane, LanesDone, finish_lanes, take_lanes
 from .lanes import LANE
-from .message import MESSAGE_KIND, Message, message_of, outgoing, queue_of_target
+from .message import MESSAGE_KIND, PUBLISHING, Message, message_of, outgoing, queue_of_target
 from .outcomes import (
     Decision,
     Left,
@@ -36,6 +36,7 @@ from .outcomes import (
     is_interrupted,
     message_write,
     parked_without_answer,
+    withdrawal,
 )
 from .routing import Publisher, Routing, Target
 
@@ -208,9 +209,9 @@ class TargetRelay:
         """Read what was handed out; of lanes, their first messages. Left out is what another relay has by now."""
         lanes = [record for record in records if record.state == LANE]
         held = block(take_lanes(self._store, lanes, self._lease, self.target.most)) if lanes else []
-        read = [_read(record, None) for record in records if record.state != LANE]
-        read += [_read(record, lane) for lane in held for record in lane.to_publish]
-        tried = [one for one in read if one is not None]
+        tried = [one for record in records if record.state != LANE and (one := _read(record, None)) is not None]
+        for lane in held:
+            tried += _first_of(lane)
         for one in tried:
             if is_interrupted(one.record):
                 one.decision = parked_without_answer(one.message)
@@ -222,7 +223,7 @@ class TargetRelay:
         answers = self._store.write_each([[intent_write(one.record, self._lease)] for one in once]).block()
         for one, answer in zip(once, answers, strict=True):
             if isinstance(answer, Written):
-                one.record = structs.replace(one.record, version=answer.version)
+                one.record = structs.replace(one.record, version=answer.version, state=PUBLISHING)
             else:
                 one.decision = Left("it was changed meanwhile")
 
@@ -282,6 +283,7 @@ class TargetRelay:
 
     def _record(self, out: HandOut) -> bool:
         """Return whether lanes have more to publish."""
+        self._withdraw_intents(out.tried)
         alone = [one for one in out.tried if one.lane is None and one.decision is not None]
         writes = [message_write(one.record, one.decision, self.target.keep_sent) for one in alone if one.decision]
         answers = self._store.write_each([[write] for write in writes if write is not None]).block()
@@ -291,6 +293,27 @@ class TargetRelay:
             if isinstance(answer, StoreError) and not isinstance(answer, CannotOpen):
                 raise answer  # those messages are published again, with the same keys
         return done.more
+
+    def _withdraw_intents(self, tried: Sequence[Tried]) -> None:
+        """What was not handed over after all is pending again: left so, it would be taken for published."""
+        unused = [
+            one
+            for one in tried
+            if one.record.state == PUBLISHING and (one.decision is None or isinstance(one.decision, Left))
+        ]
+        if unused:
+            self._store.write_each([[withdrawal(one.record)] for one in unused]).block()
+
+
+def _first_of(lane: HeldLane) -> list[Tried]:
+    """Return the messages of a lane that may be published in this round: none behind one that cannot be."""
+    chosen: list[Tried] = []
+    for record in lane.to_publish:
+        one = _read(record, lane)
+        chosen += [] if one is None else [one]
+        if one is None or is_interrupted(record):
+            break
+    return chosen
 
 
 def _read(record: Record, lane: HeldLane | None) -> Tried | None:

@@ -29,7 +29,7 @@ from .message import (
 from .routing import Routing
 
 __all__ = [
-    "Origin",
+    "MessageOrigin",
     "Sending",
     "SentMessage",
     "address_of_message",
@@ -63,7 +63,7 @@ class SentMessage(Struct, frozen=True):
     earlier: bool = False
 
 
-class Origin(Struct, frozen=True):
+class MessageOrigin(Struct, frozen=True):
     """Where messages come from: the app, as CloudEvents name it; the run; and headers that lead back to it."""
 
     source: str
@@ -71,7 +71,7 @@ class Origin(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-def make_messages(routing: Routing, given: Sending, key: str, origin: Origin) -> list[Message]:
+def make_messages(routing: Routing, given: Sending, key: str, origin: MessageOrigin) -> list[Message]:
     """Return one message for each route, all with the same delivery key. Refuses what a relay could not publish."""
     topic = checked_topic(given.topic)
     routes = routing.of(topic)

@@ -23,7 +23,7 @@ from ..threads import BackgroundThread, ThreadRun
 from .lanes import Known, after_conflict, append_writes, lane_address
 from .message import Message, insert_message, message_of, queue_of_target, refuse_other_payload
 from .routing import Routing
-from .sending import Origin, Sending, SentMessage, address_of_message, make_messages
+from .sending import MessageOrigin, Sending, SentMessage, address_of_message, make_messages
 
 __all__ = ["LateRings", "TransactionOutbox", "land_messages"]
 
@@ -48,7 +48,7 @@ class TransactionOutbox:
         *,
         tenant: str,
         routing: Routing,
-        origin: Callable[[], Origin],
+        origin: Callable[[], MessageOrigin],
         mint: Callable[[], str],
         ring: Callable[[set[str]], None],
     ) -> None:

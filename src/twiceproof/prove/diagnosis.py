@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from msgspec import Struct
 
-from ..claims.once import Once
+from ..effects.providers import Provider, provider_of
 from ..effects.repeat import Kind
 from ..errors import Misuse
-from ..flows.step import Step
 from ..flows.transaction import NEEDS_SQL
 from .scenarios.scenario import ACTS, ScenarioOutcome, Verdict, gained
 from .target import ProofTarget
@@ -43,7 +43,8 @@ def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: ProofTa
     if not gained(before, clean.seen):
         raise Misuse(
             "One clean run changed nothing that is looked at, so nothing would be proved; say where its effects are: "
-            "--files DIR, --calls module:function, --http HOST, --smtp HOST or --table URL#name (world= in a test)."
+            "--files DIR, --calls module:function, --http HOST, --provider NAME, --smtp HOST or --table URL#name "
+            "(world= in a test)."
         )
 
 
@@ -57,6 +58,9 @@ def refuse_other(clean: ScenarioOutcome, again: ScenarioOutcome) -> None:
         )
 
 
+OPTION_BY_PORT = dict.fromkeys(("25", "465", "587"), "--smtp") | dict.fromkeys(("143", "993"), "--imap")
+
+
 def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
     """Refuse connections to hosts without a stand-in.
 
@@ -68,7 +72,9 @@ def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
     if first.startswith("unix:"):
         move = "Look at what is behind it with world= or --table"
     else:
-        move = f"Name it with --http {first.rpartition(':')[0] or first} (--smtp for mail, --table for a database)"
+        host, _, port = first.rpartition(":")
+        others = "--smtp for mail, --imap for its sent folder, --table for a database"
+        move = f"Name it with {OPTION_BY_PORT.get(port, '--http')} {host or first} ({others})"
     real = first.removeprefix("unix:")
     raise Misuse(
         f"{whose} reached for {', '.join(places)}, where no stand-in is, and was refused. {move}; if every play may "
@@ -152,14 +158,10 @@ class WrongDeclaration(Struct, frozen=True):
     scenarios: tuple[str, ...]
 
 
-def declarations(acting: Iterable[Step | Once]) -> dict[str, Kind]:
-    found: dict[str, Kind] = {}
-    for one in acting:
-        if isinstance(one, Once):
-            found[one.policy.operation] = one.policy.repeat
-            continue
-        found.update({step.name: step.plan.repeat.kind for step in (one, one.undo) if step is not None})
-    return found
+def declarations(outcomes: Iterable[ScenarioOutcome]) -> dict[str, Kind]:
+    """How the steps that acted may be repeated, each by its name. Effects say so only when they are called."""
+    acted = (beat for outcome in outcomes for beat in outcome.beats if beat.what.endswith(ACTS) and beat.kind)
+    return {beat.what.removesuffix(ACTS): cast("Kind", beat.kind) for beat in acted}
 
 
 def wrong_declarations(
@@ -188,7 +190,7 @@ def _blamed(
         for effect in verdict.extra:
             step = _last_to(effect, played)
             kind = kinds.get(step)
-            yield step, _advice(kind, effect, played, beside) if kind else BODY, effect
+            yield step, _advice(kind, effect, played, beside) if kind else _naming_block(BODY, effect), effect
     for effect in verdict.missing if verdict.word in ("lost", "failed") else ():
         step = _last_to(effect, beside)
         if kinds.get(step) == "check" and not _last_to(effect, played):
@@ -197,12 +199,52 @@ def _blamed(
 
 def _advice(kind: Kind, effect: str, played: ScenarioOutcome, beside: ScenarioOutcome) -> tuple[str, str]:
     """A PUT may be repeated as it is: wrong is only that its body changed, or that it came too late."""
+    if kind == "keyed":
+        return _naming_stand_in(AGAIN[kind], effect)
     if kind != "safe" or not effect.startswith(REPEATABLE):
-        return AGAIN[kind]
+        return _naming_block(AGAIN[kind], effect) if kind == "safe" else AGAIN[kind]
     if effect not in beside.seen and any(_request_of(other) == _request_of(effect) for other in beside.seen):
         return OTHER_BODY
     there = {other for beat in played.beats for other in beat.world if _place(other) == _place(effect)}
     return OVERWRITES if len(there) > 1 else AGAIN[kind]
+
+
+def _naming_block(advice: tuple[str, str], effect: str) -> tuple[str, str]:
+    """The advice, with the ready-made effect that does the same, where there is one."""
+    says, instead = advice
+    block = _block_for(effect)
+    return (says, f"{block} under @app.effect; or, without it: {instead}") if block else advice
+
+
+def _block_for(effect: str) -> str:
+    if effect.startswith("mail to "):
+        return "mail.send(message, via=…), with look=mail.imap(…) where the account keeps copies of what it sends,"
+    if not (method := _creates_by(effect)):
+        return ""
+    if row := _provider_in(effect):
+        return f'http.{method}(url, …, provider="{row.id}")'
+    return f"http.{method}(url, …, look=http.find(…)), or http.put to an id of your own,"
+
+
+def _naming_stand_in(advice: tuple[str, str], effect: str) -> tuple[str, str]:
+    """The advice, and how a stand-in is told to honour keys."""
+    if not _creates_by(effect):
+        return advice
+    row = _provider_in(effect)
+    option = f"--provider {row.id}" if row else "--http-keys (honours_keys=True in a test)"
+    return advice[0], f"{advice[1]}; if it does, let its stand-in do so: {option}"
+
+
+def _creates_by(effect: str) -> str:
+    """`post` or `patch`, if the effect is such a request."""
+    method, _, place = _request_of(effect).partition(" ")
+    return method.lower() if method in ("POST", "PATCH") and "/" in place else ""
+
+
+def _provider_in(effect: str) -> Provider | None:
+    method, _, place = _request_of(effect).partition(" ")
+    row = provider_of(f"https://{place}", method)
+    return row if row is not None and row.kind == "keyed" else None
 
 
 def _request_of(effect: str) -> str:

@@ -10,7 +10,7 @@ from msgspec import structs
 from ..errors import Misuse
 from ..keys.duration import seconds
 from .prover import Prover
-from .report import ProofReport, bad_rows, closing_line, timeline, wrong_lines
+from .report import ProofReport, bad_rows, closing_line, timeline, unanswered_lines, wrong_lines
 from .target import spread, target_of
 from .worlds.world import CallableWorld, World
 
@@ -22,7 +22,7 @@ class NotSafe(AssertionError):
 
     def __init__(self, report: ProofReport) -> None:
         rows = [" · ".join(row) for row in bad_rows(report)]
-        rows += wrong_lines(report)
+        rows += [*wrong_lines(report), *unanswered_lines(report)]
         picture = [f"The worst of them, {report.worst_scenario}:", *timeline(report.worst)]
         super().__init__("\n".join([closing_line(report), *rows, *picture]))
         self.report = report

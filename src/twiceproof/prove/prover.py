@@ -45,7 +45,7 @@ from .scenarios.simulated import OVER, SimulatedScenario
 from .socket_guard import AllowedDestinations, import_libpq
 from .target import ProofTarget, other_payload
 from .worlds.stand_in import open_places
-from .worlds.world import LosesAnswers, World, losing
+from .worlds.world import LosesAnswers, World, losing, unanswered
 
 __all__ = ["ChildVanished", "Prover", "in_child"]
 
@@ -167,6 +167,7 @@ class Prover:
         self._compares_result = True
         self._lies_in_memory: bool | None = None  # the outside; None: not known yet
         self._exchanges: list[tuple[LosesAnswers, int, str]] = []  # requests to the outside, in one clean run
+        self._unanswered: dict[str, None] = {}  # reads for which a world had no answer
 
     def run(self) -> ProofReport:
         """Run all scenarios. The outside is restored, and all private ledgers are removed."""
@@ -252,11 +253,12 @@ class Prover:
             drawn_in_key(flow.asking),
             "kernel" if self._asks_kernel else "python",
             self._compares_result,
+            tuple(self._unanswered),
         )
 
     def _wrong(self, verdicts: list[Verdict]) -> tuple[WrongDeclaration, ...]:
         bad = [(one, self._outcomes[one.scenario], self._outcomes[self._compared[one.scenario]]) for one in verdicts]
-        return wrong_declarations(declarations(self._target.acting), [found for found in bad if not found[0].good])
+        return wrong_declarations(declarations(self._outcomes.values()), [found for found in bad if not found[0].good])
 
     # -- scenarios ----------------------------------------------------------------------------------
 
@@ -333,6 +335,7 @@ class Prover:
                     guard=guard,
                 )
             outcome = structs.replace(outcome, fired=outcome.fired + sum(lost))
+            self._unanswered.update(dict.fromkeys(unanswered(self._world)))
         except ChildVanished as error:
             outcome = ScenarioOutcome("", error=str(error))
         finally:

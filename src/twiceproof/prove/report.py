@@ -20,6 +20,7 @@ __all__ = [
     "junit",
     "more_line",
     "timeline",
+    "unanswered_lines",
     "wrong_lines",
 ]
 
@@ -40,6 +41,7 @@ class ProofReport(Struct, frozen=True):
     clocks: tuple[str, ...] = ()  # calls in the key function that no scenario changes: a later delivery has another key
     guard: str = "kernel"  # what enforced the network guard: "python" covers only Python's sockets and psycopg
     compares_result: bool = True  # not where two clean runs return different results, such as ids
+    unanswered: tuple[str, ...] = ()  # reads for which a stand-in had no answer, so that they found nothing
 
     @property
     def bad(self) -> list[Verdict]:
@@ -128,6 +130,18 @@ def wrong_lines(report: ProofReport) -> Iterator[str]:
         whose = one.step or f"{report.flow}:"
         yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenarios)}."
         yield f"  Write instead: {one.instead}."
+
+
+def unanswered_lines(report: ProofReport) -> Iterator[str]:
+    """Reads that found nothing only because the stand-in was given no answer to them."""
+    for asked in report.unanswered:
+        method, _, place = asked.partition(" ")
+        path = "/" + place.partition("/")[2]
+        yield (
+            f"Not answered: {asked}. The stand-in knows no answer to it, so it found nothing (404). If a step looks "
+            f'there for what it did, give it one with --http-answers (answers= in a test): {{"{method} {path}*": '
+            '{"body": …, "after": "POST /…"}}.'
+        )
 
 
 def _some(names: tuple[str, ...], most: int = 3) -> str:

@@ -19,7 +19,7 @@ from ..keys.duration import seconds
 from .checks import CheckKind, Comparison, pairs
 from .ledger_rows import LedgerRows, LedgerSource, ledger_discrepancies
 from .readers import Row, as_reader
-from .sources import KeyedSource, KeyOf, Origin, refuse_unreadable
+from .sources import KeyedSource, KeyOf, SourceOrigin, refuse_unreadable
 
 __all__ = ["Finder", "casefolded", "checked"]
 
@@ -101,7 +101,7 @@ class Finder:
             raise Misuse(f"shrink={shrink!r} is not a part of one; write 0.2 for 20 %.")
         if any(known.origin.name == name for known in self.sources):
             raise Misuse(f"Two sources are called {name!r}; give one of them another name.")
-        origin = Origin(
+        origin = SourceOrigin(
             validate_name("source", name),
             as_reader(rows),
             timeout=seconds(timeout, name="timeout"),
@@ -135,7 +135,7 @@ class Finder:
             raise Misuse("find.ledger(step=…) needs a function under @app.step.")
         rows = LedgerRows(self._parts.store, self._parts.tenant, known.name, declared)
         name = known.name if declared is None else f"{known.name}.{declared.name}"
-        origin = Origin(f"ledger.{name}", rows, timeout=300.0, shrink=1.0, empty=True, rate=None)
+        origin = SourceOrigin(f"ledger.{name}", rows, timeout=300.0, shrink=1.0, empty=True, rate=None)
         return self._added(LedgerSource(len(self.sources), origin.name, origin, rows))
 
     def _added(self, source: KeyedSource) -> KeyedSource:

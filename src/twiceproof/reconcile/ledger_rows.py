@@ -24,7 +24,7 @@ from ..records import Record
 from ..stores.base import Store
 from .checks import DONE, PENDING, Discrepancy
 from .readers import Reading, Row
-from .sources import KeyedSource, Origin
+from .sources import KeyedSource, SourceOrigin
 
 __all__ = ["LedgerRows", "LedgerSource", "RecordedStep", "ledger_discrepancies", "recorded_step"]
 
@@ -162,7 +162,7 @@ def _asked(probe: Callable[..., Any], offered: dict[str, Any]) -> Look | None:
 class LedgerSource(KeyedSource):
     """The ledger's view: a row's mark is the state of its step."""
 
-    def __init__(self, number: int, name: str, origin: Origin, rows: LedgerRows) -> None:
+    def __init__(self, number: int, name: str, origin: SourceOrigin, rows: LedgerRows) -> None:
         super().__init__(number, name, origin, key="{key}", look=rows.look, show=("run", "state", "external"))
         self.ledger = rows
 

@@ -12,7 +12,7 @@ from ..stores.base import Store
 from .checks import Comparison, Discrepancy, judge
 from .ledger_rows import LedgerSource
 from .readers import Reading, Row, RowReader, as_reader
-from .sources import KeyedSource, Origin, SourceRow, read_source
+from .sources import KeyedSource, SourceOrigin, SourceRow, read_source
 
 __all__ = ["SecondLook", "Wanted"]
 
@@ -42,7 +42,7 @@ class SecondLook:
             for source in check.sources:
                 keys.setdefault(source.number, set()).add(key)
                 views[source.number] = source
-        again: dict[int, tuple[Origin, list[KeyedSource]]] = {}
+        again: dict[int, tuple[SourceOrigin, list[KeyedSource]]] = {}
         for number, view in views.items():
             if view.look is not None:
                 self._look_at_each(view, view.look, sorted(keys[number]))
@@ -74,7 +74,7 @@ class SecondLook:
         while (wait := block(admit(self._store, self._tenant, meter, rate))) > 0:
             self._reading.clock.sleep(min(wait, LONGEST_PAUSE))
 
-    def _read_again(self, origin: Origin, views: list[KeyedSource], keys: Mapping[int, set[str]]) -> None:
+    def _read_again(self, origin: SourceOrigin, views: list[KeyedSource], keys: Mapping[int, set[str]]) -> None:
         def keep(view: KeyedSource, found: SourceRow) -> None:
             if found.key in keys[view.number]:
                 self._rows.setdefault(view.number, {}).setdefault(found.key, []).append(found)

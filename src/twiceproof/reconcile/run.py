@@ -35,7 +35,7 @@ from .looking import SecondLook, Wanted
 from .matching import Workspace
 from .readers import Reading
 from .reconciliation import CheckReport, Reconciliation, RunReport
-from .sources import KeyedSource, Origin, SourceReading, read_source
+from .sources import KeyedSource, SourceOrigin, SourceReading, read_source
 
 __all__ = ["ReconcileRun"]
 
@@ -154,10 +154,10 @@ class ReconcileRun:
         self._read = [self._without_repeats(told, workspace) for told in self._read]
         return self._read
 
-    def _origins(self) -> list[tuple[Origin, list[KeyedSource]]]:
+    def _origins(self) -> list[tuple[SourceOrigin, list[KeyedSource]]]:
         """Sources that no check uses are not read."""
         used = {source.number: source for check in self.checks for source in check.sources}
-        grouped: dict[int, tuple[Origin, list[KeyedSource]]] = {}
+        grouped: dict[int, tuple[SourceOrigin, list[KeyedSource]]] = {}
         for number in sorted(used):
             origin = used[number].origin
             grouped.setdefault(id(origin), (origin, []))[1].append(used[number])

@@ -23,13 +23,22 @@ from ..keys import Template, canonical, validate_key
 from ..keys.key import part_text
 from .readers import Reading, Row, RowReader, SourceIncomplete, pumped
 
-__all__ = ["FieldPair", "KeyedSource", "Origin", "SourceReading", "SourceRow", "Unkeyed", "moment_of", "read_source"]
+__all__ = [
+    "FieldPair",
+    "KeyedSource",
+    "SourceOrigin",
+    "SourceReading",
+    "SourceRow",
+    "Unkeyed",
+    "moment_of",
+    "read_source",
+]
 
 KeyOf = str | Callable[[Row], str]
 EXAMPLES = 5  # rows without a key that a finding shows
 
 
-class Origin:
+class SourceOrigin:
     """A reader, and how its rows are asked for. Several keyed sources may share one: it is read once for all."""
 
     def __init__(
@@ -81,7 +90,7 @@ class KeyedSource:
         self,
         number: int,
         name: str,
-        origin: Origin,
+        origin: SourceOrigin,
         *,
         key: KeyOf,
         id: str | None = None,  # noqa: A002 - the word that users know
@@ -241,7 +250,7 @@ Keep = Callable[[KeyedSource, SourceRow], None]
 
 
 def read_source(
-    origin: Origin, views: list[KeyedSource], reading: Reading, before: int | None, keep: Keep
+    origin: SourceOrigin, views: list[KeyedSource], reading: Reading, before: int | None, keep: Keep
 ) -> SourceReading:
     """Read an origin once, and pass on each row under each view's key."""
     count, unkeyed, why = 0, 0, ""

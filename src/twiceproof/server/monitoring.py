@@ -95,13 +95,13 @@ DOCUMENTED = {
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
     "twiceproof_deliveries_total": "Deliveries of queues that this process has admitted, by consumer and outcome",
     "twiceproof_redeliveries_total": "Of these, deliveries that were not a message's first, by consumer",
+    "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
+    "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
+    "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
     "twiceproof_messages": "Messages in each state except sent and dropped, of all tenants; counted up to 1,000",
     "twiceproof_messages_oldest_seconds": "Age of the oldest pending message; 0 if there is none",
     "twiceproof_lanes_held": "Order keys held up by a message that waits for review; counted up to 1,000",
     "twiceproof_messages_relayed_total": "Attempts of the relay in this process, by target and outcome",
-    "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
-    "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
-    "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -112,13 +112,13 @@ WORK = (
     "twiceproof_dead_letters",
     "twiceproof_deliveries_total",
     "twiceproof_redeliveries_total",
+    "twiceproof_findings_open",
+    "twiceproof_last_whole_run_age_seconds",
+    "twiceproof_source_rows",
     "twiceproof_messages",
     "twiceproof_messages_oldest_seconds",
     "twiceproof_lanes_held",
     "twiceproof_messages_relayed_total",
-    "twiceproof_findings_open",
-    "twiceproof_last_whole_run_age_seconds",
-    "twiceproof_source_rows",
 )
 
 
@@ -135,13 +135,13 @@ class WorkMetrics:
         self._letters = self._gauge("twiceproof_dead_letters")
         self._deliveries = self._gauge("twiceproof_deliveries_total", "consumer", "outcome")
         self._redeliveries = self._gauge("twiceproof_redeliveries_total", "consumer")
+        self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
+        self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
+        self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
         self._messages = self._gauge("twiceproof_messages", "state")
         self._oldest = self._gauge("twiceproof_messages_oldest_seconds")
         self._lanes = self._gauge("twiceproof_lanes_held")
         self._relayed = self._gauge("twiceproof_messages_relayed_total", "target", "outcome")
-        self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
-        self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
-        self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.effects.loopback import Trap, trap
 from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknown, check, env, keyed, provider
-from twiceproof.effects import http
+from twiceproof.effects import base, dataverse, http, s3
 from twiceproof.effects.base import Effect, outgoing_headers
 from twiceproof.effects.http_client import pooled
 from twiceproof.effects.providers import key_form, providers
@@ -340,3 +340,33 @@ def test_a_look_sends_no_condition_and_no_body_and_the_same_authorization() -> N
 def test_a_recipe_only_reads(request_: str) -> None:
     with pytest.raises(Misuse, match="must only read"):
         http.find(request_)
+
+
+# -- without the extra ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installation without extras."""
+    base.require.cache_clear()
+    monkeypatch.setattr(base, "find_spec", lambda name: None)
+    yield
+    base.require.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("make", "extra"),
+    [
+        (lambda: http.put(URL), "http"),
+        (lambda: dataverse.environment("https://org.example.com", auth=lambda: "a token"), "http"),
+        (lambda: s3.put("shop", "17.pdf", b"data"), "s3"),
+    ],
+)
+def test_a_missing_extra_is_named_when_the_effect_is_made(bare: None, make: Callable[[], Any], extra: str) -> None:
+    """While it is performed, it would be taken for an error of the destination, and retried."""
+    with pytest.raises(Misuse, match=rf"pip install 'twiceproof\[{extra}\]'"):
+        make()
+
+
+def test_a_client_of_ones_own_needs_no_extra(bare: None) -> None:
+    assert http.put(URL, client=object()).repeat.kind == "safe"

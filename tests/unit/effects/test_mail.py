@@ -105,6 +105,15 @@ def test_what_cannot_be_sent_is_refused_when_it_is_made(broken: str) -> None:
         mail.send(message, via=by(1))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("option", "move"), [("via", "mail.smtp"), ("look", "mail.imap")])
+def test_a_host_alone_is_no_server_to_send_by_or_to_look_at(option: str, move: str) -> None:
+    folder = mail.imap("imap.example.org", user="shop", password="canary")
+    given: dict[str, Any] = {"via": by(1), "look": folder}
+    assert "canary" not in repr(mail.send(welcome(), **given))
+    with pytest.raises(Misuse, match=move):
+        mail.send(welcome(), **(given | {option: "mail.example.org"}))
+
+
 # -- looking -----------------------------------------------------------------------------------------
 
 

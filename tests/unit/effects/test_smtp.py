@@ -168,4 +168,5 @@ def test_a_password_is_neither_sent_in_clear_nor_shown() -> None:
         smtp("mail.shop.io", user="me", password="pw", tls="none")
     with pytest.raises(Misuse, match="starttls"):
         smtp("mail.shop.io", tls="sometimes")  # type: ignore[arg-type]
-    assert "env('SMTP_PASSWORD')" in repr(smtp("mail.shop.io", user="me", password=env("SMTP_PASSWORD")))
+    for password in ("canary", env("SMTP_PASSWORD")):
+        assert repr(smtp("mail.shop.io", user="me", password=password)) == "smtp('mail.shop.io', user='me')"

@@ -194,6 +194,7 @@ def test_a_run_whose_claim_was_lost_leaves_no_message(shop: Shop) -> None:
 
         with pytest.raises(ClaimLost):
             flow(app, overtaken)("17")
+        assert len(app.store.scan("evidence").block().records) == 1  # of what it returned, and not of its message
     assert len(shop.messages()) == 1
     assert len(shop.published()) == 1
 

@@ -260,6 +260,45 @@ class TestReview:
         assert stage.broker.keys == ["a"]
         assert stage.states() == {"a": "parked"}
 
+    @pytest.mark.parametrize("order", [None, "o"])
+    def test_what_was_not_handed_over_is_not_taken_for_published(self, stage: Stage, order: str | None) -> None:
+        stage.send("a", "b", order=order)
+        stage.broker.away = True
+        stage.relay.turn()
+        assert set(stage.states().values()) == {"pending"}
+        stage.broker.away = False
+        for _ in range(3):
+            stage.clock.advance(60)
+            stage.until_idle()
+        assert stage.states() == {"a": "sent", "b": "sent"}
+        assert stage.broker.keys == ["a", "b"]
+
+    def test_behind_one_without_an_answer_nothing_of_its_order_key_is_published(self, stage: Stage) -> None:
+        stage.send("a", "b", order="o")
+        stage.broker.answers["a"] = [SILENCE]
+        stage.until_idle()
+        stage.clock.advance(60)
+        stage.until_idle()
+        assert stage.broker.keys == ["a"]
+        assert stage.states() == {"a": "parked", "b": "pending"}
+
+    def test_behind_one_of_a_relay_that_died_nothing_is_published(self, stage: Stage) -> None:
+        stage.send("a", order="o")
+
+        def die() -> None:
+            raise SystemExit
+
+        stage.broker.after = die
+        with pytest.raises(SystemExit):
+            stage.relay.turn()
+        stage.broker.after = lambda: None
+        stage.send("b", order="o")
+        stage.clock.advance(60)
+        other = stage.new_relay()
+        stage.until_idle(other)
+        assert stage.broker.keys == ["a"]
+        assert stage.states() == {"a": "parked", "b": "pending"}
+
     def test_a_refusal_is_an_answer(self, stage: Stage) -> None:
         stage.send("a")
         stage.broker.answers["a"] = [NO_ROUTE]

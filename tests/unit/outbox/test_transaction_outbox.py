@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -452,3 +453,27 @@ def test_a_relay_in_another_process_is_notified_soon_after_the_block(pg: Ledger)
     finally:
         relay.drain()
         assert relay.join(10) == 0
+
+
+def test_a_sealed_ledger_has_no_readable_message_and_publishes_it(file: Path) -> None:
+    key = "k1:" + b64encode(bytes(range(32))).decode()
+
+    def run(sql: str) -> list[Any]:
+        with contextlib.closing(sqlite3.connect(file)) as db, db:
+            return db.execute(sql).fetchall()
+
+    broker = StandInBroker()
+    with App(f"sqlite:///{file}", keys=key) as app:
+        app.broker("main", broker)
+        app.route("orders.*", to="main")
+        with contextlib.closing(sqlite3.connect(file)) as db:
+            with app.outbox(db) as outbox:
+                outbox.send("orders.paid", {"name": "Ann"}, key="x")
+                outbox.send("orders.paid", {"name": "Ann"}, key="y", order="o")
+            db.commit()
+        rows = run("SELECT body FROM twiceproof_records WHERE kind IN ('message', 'ticket')")
+        assert all(body.startswith("sealed:") for (body,) in rows)
+        assert len(rows) == 4
+        app.relay().run(until_idle=True)
+    assert sorted(broker.keys) == ["x", "y"]
+    assert broker.taken[0].body == b'{"name":"Ann"}'

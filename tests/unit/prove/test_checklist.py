@@ -95,7 +95,7 @@ def test_the_command_answers_in_json_and_is_content_with_a_safe_app(monkeypatch:
     assert done.exit_code == 0
     assert msgspec.json.decode(done.output) == {
         "app": "tests.unit.prove.apps.safe_shop:app",
-        "flows": 9,
+        "flows": 10,
         "guarded_functions": 1,
         "findings": [],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import imaplib
 import smtplib
 import socket
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App
+from twiceproof import Absent, App, Happened, OutcomeUnknown, Unknown
+from twiceproof.effects import mail
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.worlds.smtp import SmtpWorld
+from twiceproof.prove.worlds.smtp import ImapWorld, SmtpWorld
 
 HELLO = "mail to ada@example.com: Grüße, Ada"
 
@@ -111,3 +113,41 @@ def test_a_mail_that_is_sent_again_is_found_and_one_that_is_not_is_safe(world: S
         prove(careless, {"id": 1}, world=world, depth=1)
     assert caught.value.report.bad[0].extra[HELLO] == 1
     assert prove(careful, {"id": 1}, world=world, depth=1).good
+
+
+# -- the folder of sent mails --------------------------------------------------------------------
+
+
+def sending(**folder: Any) -> mail.MailSending:
+    found = mail.imap("imap.shop.test", user="shop", password="any", **folder)
+    message = mail.message(sender="shop@shop.test", to="ada@example.com", subject="Hello", text="Dear Ada")
+    return mail.send(message, via=mail.smtp("mail.shop.test"), look=found)
+
+
+def test_what_the_sink_took_is_in_the_folder_of_sent_mails(world: SmtpWorld) -> None:
+    with ImapWorld(["imap.shop.test"], world) as folder:
+        assert isinstance(sending().look("tp_1"), Unknown)  # no mail of ours was ever there
+        sending().perform("tp_1")
+        assert isinstance(sending().look("tp_1"), Happened)
+        assert isinstance(sending(copies=True).look("tp_2"), Absent)
+        sending().perform("tp_1")
+        assert isinstance(sending().look("tp_1"), Unknown)  # two copies
+        world.reset()
+        assert isinstance(sending(copies=True).look("tp_1"), Absent)
+        assert (folder.look(), folder.exchanges()) == ({}, [])
+
+
+def test_a_mail_whose_answer_is_lost_is_found_there(world: SmtpWorld) -> None:
+    with ImapWorld(["imap.shop.test"], world):
+        world.lose(1)
+        with pytest.raises(OutcomeUnknown):
+            sending().perform("tp_1")
+        assert isinstance(sending().look("tp_1"), Happened)
+
+
+def test_a_command_that_the_folder_does_not_know_is_refused(world: SmtpWorld) -> None:
+    with ImapWorld(["imap.shop.test"], world), imaplib.IMAP4("imap.shop.test", timeout=5) as client:
+        client.login("shop", "any")
+        client.select("Sent")
+        with pytest.raises(imaplib.IMAP4.error, match="not in a sink"):
+            client.store("1", "+FLAGS", "\\Deleted")

@@ -13,13 +13,13 @@ import pytest
 from twiceproof import App, Misuse, NotDone
 from twiceproof.reconcile.matching import Workspace, are_apart
 from twiceproof.reconcile.readers import IterableRows
-from twiceproof.reconcile.sources import KeyedSource, Origin
+from twiceproof.reconcile.sources import KeyedSource, SourceOrigin
 
 CANARY = "c4nary-iban"
 
 
 def view(**options) -> KeyedSource:
-    origin = Origin("rows", IterableRows([]), timeout=1.0, shrink=0.2, empty=False, rate=None)
+    origin = SourceOrigin("rows", IterableRows([]), timeout=1.0, shrink=0.2, empty=False, rate=None)
     return KeyedSource(0, "rows", origin, **{"key": "{id}", "id": "{id}", **options})
 
 

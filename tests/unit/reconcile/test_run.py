@@ -12,7 +12,7 @@ import pytest
 from tests.unit.flows.stage import Died
 from tests.unit.reconcile.shop import Shop, kinds
 from twiceproof import Absent, Happened, Misuse, TwiceproofError, Unknown, check
-from twiceproof.reconcile.sources import Origin
+from twiceproof.reconcile.sources import SourceOrigin
 
 NUMBERS = range(1, 41)
 
@@ -255,7 +255,7 @@ def test_a_source_that_hangs_is_not_whole(shop, app, monkeypatch):
         let_go.wait(10)
         yield from rows
 
-    monkeypatch.setattr(Origin, "timeout", property(lambda self: 0.05, lambda self, value: None), raising=False)
+    monkeypatch.setattr(SourceOrigin, "timeout", property(lambda self: 0.05, lambda self, value: None), raising=False)
     shop.options["read"] = hanging
     report = shop.run(app)
     let_go.set()

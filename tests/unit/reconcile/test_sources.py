@@ -10,11 +10,19 @@ import pytest
 from twiceproof import KeyRefused, Misuse
 from twiceproof.keys import Template
 from twiceproof.reconcile.readers import IterableRows
-from twiceproof.reconcile.sources import FieldPair, KeyedSource, Origin, SourceRow, Unkeyed, field_value, moment_of
+from twiceproof.reconcile.sources import (
+    FieldPair,
+    KeyedSource,
+    SourceOrigin,
+    SourceRow,
+    Unkeyed,
+    field_value,
+    moment_of,
+)
 
 
 def source(**options) -> KeyedSource:
-    origin = Origin("rows", IterableRows([]), timeout=1.0, shrink=0.2, empty=False, rate=None)
+    origin = SourceOrigin("rows", IterableRows([]), timeout=1.0, shrink=0.2, empty=False, rate=None)
     return KeyedSource(0, "rows", origin, **{"key": "order:{id}", **options})
 
 

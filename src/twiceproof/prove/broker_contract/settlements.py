@@ -49,6 +49,13 @@ class Settlements(BrokerCase):
         self.store(broker, "b")
         assert keys(self.take(broker)) == ["b"]
 
+    def test_what_waits_for_its_time_is_settled_already(self, broker: Broker) -> None:
+        self.store(broker, "a")
+        (delivery,) = self.take(broker)
+        for word in (Requeue(DELAY), Ack(), Reject()):
+            self.settle(broker, delivery, word)
+        assert keys(self.take(broker)) == ["a"]
+
     def test_what_is_rejected_comes_no_more(self, broker: Broker) -> None:
         self.store(broker, "a", "b")
         first, second = self.take(broker, 2)

@@ -1,4 +1,4 @@
-"""Requests to providers, as far as the source shows them: which one is called, with which key, and for how long."""
+"""Requests and other effects, as far as the source shows them: to which provider, with which key, for how long."""
 
 from __future__ import annotations
 
@@ -16,10 +16,19 @@ from ...keys.duration import lifetime
 from .calls import parts_of
 from .source import NOTHING, SourceTree, literal
 
-__all__ = ["RequestCall", "effect_class", "requests_in", "sends_mail", "sends_our_key", "stated_window"]
+__all__ = [
+    "RequestCall",
+    "effect_class",
+    "only_described",
+    "requests_in",
+    "sends_mail",
+    "sends_our_key",
+    "stated_window",
+]
 
 
-OURS = "twiceproof.effects.http."
+EFFECTS = "twiceproof.effects."
+OURS = f"{EFFECTS}http."
 _VERB = re.compile(r"(?:^|\.)(get|head|post|put|patch|delete)$")
 _CLIENT = re.compile(r"(requests|httpx|httpx2|aiohttp|urllib3)\b")
 _MAIL = re.compile(
@@ -113,10 +122,53 @@ def sends_mail(source: SourceTree) -> Iterator[tuple[ast.Call, str]]:
             yield call, path
 
 
+BLOCKS = {
+    "http.change": "safe",
+    "sql.find_or_create": "safe",
+    "sql.upsert": "safe",
+    "sql.insert_once": "safe",
+    "files.write": "safe",
+    "files.create": "safe",
+    "files.append": "check",
+    "s3.put": "keyed",
+    "dataverse.upsert": "safe",
+    "dataverse.update_only": "safe",
+    "dataverse.create_only": "check",
+    "dataverse.change": "safe",
+    "table.find_or_create": "check",
+    "mail.send": "never",  # with a look: check
+}
+
+
+def only_described(source: SourceTree, *, returned: bool) -> Iterator[ast.Call]:
+    """Calls of blocks whose effect is dropped: a statement of its own, or what a flow itself returns."""
+    kinds = (ast.Expr, ast.Return) if returned else (ast.Expr,)
+    for node in source.nodes(*kinds):
+        call = getattr(node, "value", None)
+        if isinstance(call, ast.Call) and _is_block(source, call):
+            yield call
+
+
+def _is_block(source: SourceTree, call: ast.Call) -> bool:
+    path = source.path(call.func)
+    return path.removeprefix(EFFECTS) in BLOCKS or (path.startswith(OURS) and bool(_VERB.search(path)))
+
+
 def effect_class(source: SourceTree) -> str:
     """How the effect that a function describes may be repeated; "" where the source does not show it."""
-    described = [call for call in requests_in(source) if call.is_ours]
-    return _class_of(described[0]) if len(described) == 1 else ""
+    described = [*_requests_described(source), *_blocks_described(source)]
+    return described[0] if len(described) == 1 else ""
+
+
+def _requests_described(source: SourceTree) -> Iterator[str]:
+    return (_class_of(call) for call in requests_in(source) if call.is_ours)
+
+
+def _blocks_described(source: SourceTree) -> Iterator[str]:
+    for call in source.calls():
+        kind = BLOCKS.get(source.path(call.func).removeprefix(EFFECTS))
+        if kind is not None:
+            yield "check" if kind == "never" and literal(call, "look") is not None else kind
 
 
 def _class_of(call: RequestCall) -> str:

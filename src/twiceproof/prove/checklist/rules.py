@@ -30,7 +30,15 @@ from .calls import (
     steps_in,
     writes_files,
 )
-from .http_calls import RequestCall, effect_class, requests_in, sends_mail, sends_our_key, stated_window
+from .http_calls import (
+    RequestCall,
+    effect_class,
+    only_described,
+    requests_in,
+    sends_mail,
+    sends_our_key,
+    stated_window,
+)
 from .source import SourceTree, is_set, literal
 
 __all__ = ["RULES", "ChecklistFinding", "ChecklistRule", "drawn_in_key", "of_flow", "of_hook", "of_once", "of_step"]
@@ -77,7 +85,12 @@ RULES = {
         ChecklistRule(
             "effect-outside-step",
             "A replay runs the flow's body again, and this call with it.",
-            "Move it into a function under @app.step(repeat=…).",
+            "Move it into a function under @app.step(repeat=…), or describe it under @app.effect.",
+        ),
+        ChecklistRule(
+            "effect-not-performed",
+            "A block describes an effect; by itself nothing is sent or written.",
+            "Return it from a function under @app.effect and call that, or write app.effects.http.put(…).",
         ),
         ChecklistRule(
             "own-threads",
@@ -128,7 +141,7 @@ RULES = {
         ChecklistRule(
             "missing-undo",
             "When a later step fails for good, what this one did stays done, and no one notices.",
-            "Name its compensation: @app.step(…, undo=cancel_it), @app.transaction(undo=cancel_it).",
+            "Name its compensation: undo=cancel_it, in @app.step, @app.effect or @app.transaction.",
         ),
         ChecklistRule(
             "short-keep",
@@ -237,10 +250,14 @@ def _made_anew(asking: ClaimRequestFactory) -> Iterator[tuple[SourceTree, ast.Ca
 
 def _body(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
     for part, via in in_body(source):
+        unperformed = {id(call) for call in only_described(part, returned=part is source)}
         for call in part.calls():
             path = part.path(call.func)
             if reaches_outside(path) or writes_files(path, _texts(call)):
                 yield _found("effect-outside-step", part, part.line(call), flow.name, f"{path}() {via}")
+            if id(call) in unperformed:
+                found = f"{ast.unparse(call.func)}() is only described {via}"
+                yield _found("effect-not-performed", part, part.line(call), flow.name, found)
             if begins_threads(path):
                 yield _found("own-threads", part, part.line(call), flow.name, f"{path}() {via}")
             if changes_each_time(path):

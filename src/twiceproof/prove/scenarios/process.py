@@ -14,8 +14,11 @@ from msgspec import Struct
 
 from ...claims.once import Once
 from ...clock import Clock
+from ...effects.base import Effect
 from ...errors import NotDone, StoreUnavailable
-from ...flows.step import Step
+from ...flows import effect_step
+from ...flows.effect_step import EffectStep
+from ...flows.step import Step, StepCall
 from ...records import Address, Batch, Due, Found, Outcome, Page
 from ...stores.base import Again, Engine, Store
 from ...stores.grouped import GroupedStore
@@ -129,13 +132,13 @@ class Process:
             self._stage.acting += 1
         return number
 
-    def end_effect(self, step: str, number: int, before: dict[str, int], now: dict[str, int]) -> None:
+    def end_effect(self, step: str, number: int, before: dict[str, int], now: dict[str, int], kind: str = "") -> None:
         """After a step acted, before anything is recorded; with the outside before and now."""
         with self._mutex:
             self._stage.acting -= 1
             self._stage.seen = now
         self._live(step)
-        self.tell(step + ACTS, _difference(before, now))
+        self.tell(step + ACTS, _difference(before, now), kind=kind)
         self._suffer("effect", number, after=True)
 
     def notice(self) -> None:
@@ -176,8 +179,8 @@ class Process:
         self._stage.pause(self)
         self.tell("goes on")
 
-    def tell(self, what: str, world: dict[str, int] | None = None, *, fired: int = 0) -> None:
-        self._stage.tell(TimelineEvent(self.number, what, world or {}), fired)
+    def tell(self, what: str, world: dict[str, int] | None = None, *, fired: int = 0, kind: str = "") -> None:
+        self._stage.tell(TimelineEvent(self.number, what, world or {}, kind), fired)
 
 
 Look = Callable[[], dict[str, int]]  # what the outside holds now
@@ -187,44 +190,80 @@ Acting = Step | Once
 
 @contextmanager
 def watched(acting: Sequence[Acting], whose: Whose, look: Look) -> Iterator[None]:
+    """Observe what acts: the steps and undos of an app, a guarded function, and effects without a name of their own."""
     undos = [one.undo for one in acting if isinstance(one, Step) and one.undo is not None]
     everyone = {id(one): one for one in (*acting, *undos)}
     before = [(one, one.function) for one in everyone.values()]
-    for one, function in before:
-        wrapped = _awaiting if inspect.iscoroutinefunction(function) else _blocking
-        one.function = wrapped(_name(one), function, whose, look)
+    for one in everyone.values():
+        _watch(one, _name(one), whose, look)
+    unnamed = effect_step.unnamed_step
+
+    def watched_unnamed(effect: Effect[Any], *args: Any, **kwargs: Any) -> EffectStep:
+        made = unnamed(effect, *args, **kwargs)
+        _watch(made, effect.name, whose, look)
+        return made
+
+    effect_step.unnamed_step = watched_unnamed
     try:
         yield
     finally:
+        effect_step.unnamed_step = unnamed
         for one, function in before:
             one.function = function
+            vars(one).pop("call", None)
 
 
 def _name(one: Acting) -> str:
     return one.name if isinstance(one, Step) else one.policy.operation
 
 
-def _blocking(name: str, function: Callable[..., Any], whose: Whose, look: Look) -> Callable[..., Any]:
+def _watch(one: Acting, name: str, whose: Whose, look: Look) -> None:
+    wrapped = _awaiting if inspect.iscoroutinefunction(one.function) else _blocking
+    one.function = wrapped(name, one.function, whose, look, _kind_of(one))
+
+
+def _kind_of(one: Acting) -> Callable[[], str]:
+    """How it may be repeated. An effect says so when it is called."""
+    if isinstance(one, Once):
+        return lambda: one.policy.repeat
+    kinds = [one.plan.repeat.kind]
+    if isinstance(one, EffectStep):
+        call = one.call
+
+        def noting(*args: Any) -> StepCall:
+            called = call(*args)
+            kinds.append(called.step.plan.repeat.kind)
+            return called
+
+        vars(one)["call"] = noting
+    return lambda: kinds[-1]
+
+
+def _blocking(
+    name: str, function: Callable[..., Any], whose: Whose, look: Look, kind: Callable[[], str]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def act(*args: Any, **kwargs: Any) -> Any:
         number, seen = whose().begin_effect(name), look()
         try:
             value = function(*args, **kwargs)
         finally:
-            whose().end_effect(name, number, seen, look())
+            whose().end_effect(name, number, seen, look(), kind())
         return value
 
     return act
 
 
-def _awaiting(name: str, function: Callable[..., Any], whose: Whose, look: Look) -> Callable[..., Any]:
+def _awaiting(
+    name: str, function: Callable[..., Any], whose: Whose, look: Look, kind: Callable[[], str]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     async def act(*args: Any, **kwargs: Any) -> Any:
         number, seen = whose().begin_effect(name), look()
         try:
             value = await function(*args, **kwargs)
         finally:
-            whose().end_effect(name, number, seen, look())
+            whose().end_effect(name, number, seen, look(), kind())
         return value
 
     return act

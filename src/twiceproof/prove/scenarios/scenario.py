@@ -68,11 +68,14 @@ BODY = "outside of any step"
 
 
 class TimelineEvent(Struct, frozen=True):
-    """One event of the timeline. `world` is what the outside gained in it."""
+    """One event of the timeline. `world` is what the outside gained in it; `kind` is how a step that acts may be
+    repeated.
+    """
 
     process: int
     what: str
     world: dict[str, int] = {}
+    kind: str = ""
 
 
 class Awaited(Struct, frozen=True):

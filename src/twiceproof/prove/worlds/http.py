@@ -46,6 +46,9 @@ class WorldAnswers(Struct, frozen=True):
 
     known: dict[str, WorldAnswer]
 
+    def knows(self, asked: str) -> bool:
+        return any(matches(pattern, asked) for pattern in self.known)
+
     def find(self, asked: str, digest: str, was_done: Callable[[str], bool]) -> WorldAnswer:
         for pattern, answer in self.known.items():
             if matches(pattern, asked):
@@ -212,6 +215,7 @@ class HttpService:
         self._last: dict[str, str] = {}  # by place, the last effect there
         self._asked: list[str] = []
         self._keys: dict[str, RecordedCall] = {}
+        self._unanswered: list[str] = []  # reads for which there is no answer
         self._losing = 0
 
     # -- the prover's questions ------------------------------------------------------------------
@@ -224,6 +228,8 @@ class HttpService:
                 return self._asked
             case "lose":
                 self._losing = int(value)
+            case "unanswered":
+                return self._unanswered
             case "spoken to in TLS":
                 return self._tls
             case _:
@@ -253,6 +259,8 @@ class HttpService:
         asked = f"{request.method} {request.host}{request.target}"
         self._asked.append(asked)
         if request.method in LOOKING:
+            if not self._answers.knows(asked):
+                self._unanswered.append(asked.partition("?")[0])
             return self._answers.find(asked, digest, self._was_done)
         effect = f"{asked} #{digest}" if request.body else asked
         key = request.headers.get("idempotency-key", "") if self._honours_keys else ""
@@ -303,6 +311,10 @@ class HttpWorld(StandIn):
     def url(self) -> str:
         """For a program with a configurable base URL."""
         return f"http://127.0.0.1:{self._aside.port}"
+
+    def unanswered(self) -> list[str]:
+        """Reads of the last scenario that found nothing because no answer to them was given."""
+        return msgspec.convert(self._aside.ask("unanswered"), list[str])
 
     def exchanges(self) -> list[str]:
         """Requests of the last scenario. Raises if a client insisted on TLS that could not be redirected."""

@@ -52,6 +52,7 @@ class ProviderService:
         self._keys: dict[tuple[str, str], KeptAnswer] = {}
         self._asked: list[str] = []
         self._writes = 0
+        self._losing = 0
         self._now = 0.0
         self._plan: dict[int, tuple[str, Any]] = {}  # by the number of a write: what goes wrong with it
 
@@ -66,7 +67,7 @@ class ProviderService:
             case "advance":
                 self._now += float(value)
             case "lose":
-                self._plan[int(value)] = ("lose", "silence")
+                self._losing = int(value)
             case "plan":
                 number, what, detail = value
                 self._plan[int(number)] = (what, detail)
@@ -80,11 +81,16 @@ class ProviderService:
         while isinstance(request := await read_request(reader, writer), WorldRequest):
             self._asked.append(f"{request.method} {request.host}{request.target}")
             if request.method in ("GET", "HEAD"):
+                if len(self._asked) == self._losing:
+                    writer.transport.abort()
+                    return
                 writer.write(written(self._read(request), bodiless=request.method == "HEAD"))
                 await writer.drain()
                 continue
             self._writes += 1
             what, detail = self._plan.get(self._writes, ("", None))
+            if len(self._asked) == self._losing:
+                what, detail = "lose", "silence"
             if what == "refuse":  # lost on the way: never carried out
                 writer.transport.abort()
                 return

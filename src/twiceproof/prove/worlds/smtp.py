@@ -1,4 +1,4 @@
-"""An SMTP sink."""
+"""An SMTP sink, and the folder of sent mails of its account."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from email.header import decode_header, make_header
 from email.message import Message
 from typing import Any
 
-from .stand_in import StandIn
+from .stand_in import ServiceProcess, StandIn
 
-__all__ = ["SmtpService", "SmtpWorld"]
+__all__ = ["ImapService", "ImapWorld", "SmtpService", "SmtpWorld"]
 
 
 LONGEST = 32 * 1024 * 1024
@@ -29,6 +29,7 @@ class SmtpService:
         self._mails: Counter[str] = Counter()
         self._taken: list[str] = []
         self._ids: set[tuple[str, str]] = set()
+        self._copies: list[str] = []  # Message-IDs, one for each mail that was taken
         self._losing = 0
 
     def command(self, word: str, value: Any) -> Any:
@@ -37,6 +38,8 @@ class SmtpService:
                 return dict(self._mails)
             case "exchanges":
                 return self._taken
+            case "copies":
+                return self._copies
             case "lose":
                 self._losing = int(value)
             case _:
@@ -84,6 +87,7 @@ class SmtpService:
                 self._mails[f"mail to {recipient}: {subject}"] += 1
             self._ids.add((recipient, known))
         self._taken.append(f"mail to {', '.join(recipients)}: {subject}")
+        self._copies.append(known)
         return len(self._taken) != self._losing
 
 
@@ -134,3 +138,54 @@ class SmtpWorld(StandIn):
     def port(self) -> int:
         """The sink's port on 127.0.0.1, for a program with a configurable mail server."""
         return self._aside.port
+
+
+class ImapService:
+    """An account whose folder `Sent` has a copy of each mail that the sink has taken. It is only read."""
+
+    def __init__(self, sink: ServiceProcess) -> None:
+        self._sink = sink
+
+    def command(self, word: str, value: Any) -> Any:
+        """Reading is no effect, and a lost answer to it is one look that fails."""
+        return {"look": {}, "exchanges": []}.get(word)
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _say(writer, "* OK sink")
+        while line := (await reader.readline()).decode("utf-8", "replace").strip():
+            tag, _, asked = line.partition(" ")
+            verb = asked.upper().removeprefix("UID ").partition(" ")[0]
+            known = verb in ANSWERS or verb == "SEARCH"
+            lines = self._found(asked) if verb == "SEARCH" else ANSWERS.get(verb, ())
+            _say(writer, *lines, f"{tag} OK done" if known else f"{tag} BAD not in a sink")
+            await writer.drain()
+            if verb == "LOGOUT":
+                return
+
+    def _found(self, asked: str) -> tuple[str, ...]:
+        """SEARCH HEADER Message-ID "…": a mail is found by any part of its id."""
+        wanted = asked.rpartition(" ")[2].strip('"')
+        copies: list[str] = self._sink.ask("copies")
+        numbers = [str(number) for number, known in enumerate(copies, 1) if wanted in known]
+        return (" ".join(["* SEARCH", *numbers]),)
+
+
+ANSWERS = {
+    "CAPABILITY": ("* CAPABILITY IMAP4rev1 SPECIAL-USE",),
+    "LOGIN": (),
+    "NOOP": (),
+    "LIST": ('* LIST (\\HasNoChildren) "/" "INBOX"', '* LIST (\\HasNoChildren \\Sent) "/" "Sent"'),
+    "SELECT": ("* 0 EXISTS",),
+    "EXAMINE": ("* 0 EXISTS",),
+    "LOGOUT": ("* BYE",),
+}
+
+
+class ImapWorld(StandIn):
+    """`with ImapWorld(["imap.shop.test"], sink) as world:` is the account from which an `SmtpWorld` takes mails.
+
+    It keeps a copy of each of them, as large providers do. Nothing is counted here: it is what a look reads.
+    """
+
+    def __init__(self, hosts: list[str], sink: SmtpWorld) -> None:
+        super().__init__(hosts, ImapService(sink._aside))

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from ...errors import Misuse
 from ...flows.step import Step
 
-__all__ = ["CallableWorld", "CountedCalls", "LosesAnswers", "World", "Worlds", "counted", "losing"]
+__all__ = ["CallableWorld", "CountedCalls", "LosesAnswers", "World", "Worlds", "counted", "losing", "unanswered"]
 
 
 class CountedCalls:
@@ -130,4 +130,20 @@ class Worlds:
 
 def losing(world: World) -> list[LosesAnswers]:
     """The parts of a world that can lose an answer."""
-    return [part for part in (world if isinstance(world, Worlds) else [world]) if isinstance(part, LosesAnswers)]
+    return [part for part in _parts(world) if isinstance(part, LosesAnswers)]
+
+
+@runtime_checkable
+class PreparedAnswers(Protocol):
+    """A world that answers reads only as it was told to."""
+
+    def unanswered(self) -> list[str]:
+        """Reads of the last scenario that found nothing because no answer to them was given."""
+
+
+def unanswered(world: World) -> list[str]:
+    return [asked for part in _parts(world) if isinstance(part, PreparedAnswers) for asked in part.unanswered()]
+
+
+def _parts(world: World) -> Iterable[World]:
+    return world if isinstance(world, Worlds) else [world]

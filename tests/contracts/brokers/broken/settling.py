@@ -68,7 +68,11 @@ class SettlesAllByTheFirstWord(MemoryBroker):
         super().settle([(delivery, settlements[0][1]) for delivery, _ in settlements])
 
 
-@breaks("a_late_settlement_does_not_settle_the_next_delivery", "a_settlement_after_the_close_does_nothing")
+@breaks(
+    "a_late_settlement_does_not_settle_the_next_delivery",
+    "a_settlement_after_the_close_does_nothing",
+    "what_waits_for_its_time_is_settled_already",
+)
 class ForgetsWhoHolds(MemoryBroker):
     """A settlement that comes late settles the delivery of another."""
 

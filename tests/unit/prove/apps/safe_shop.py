@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2 as httpx
 
 from twiceproof import Absent, App, Retry, check, keyed, provider
-from twiceproof.effects import http
+from twiceproof.effects import files, http
+from twiceproof.effects import mail as mailing
 
 app = App("memory://")
 database = sqlite3.connect(":memory:")
@@ -200,3 +201,20 @@ def effects_in_order(order):
     puts(order)
     lists(order)
     charge_effect(order)
+
+
+@app.effect
+def saves(order):
+    return files.write("orders.txt", "one")
+
+
+@app.effect
+def mails(order):
+    return mailing.send(order["mail"], via=mailing.smtp("127.0.0.1"))
+
+
+@app.flow(key="order:{order[id]}")
+def effects_that_are_performed(order):
+    app.effects.http.put("https://books.test/invoices/17", json=order)
+    saves(order)
+    mails(order)

@@ -15,7 +15,7 @@ from uuid import uuid4
 import httpx2 as httpx
 
 from twiceproof import App, Retry, keyed
-from twiceproof.effects import http
+from twiceproof.effects import files, http, mail
 
 app = App("memory://")
 database = sqlite3.connect(":memory:")
@@ -248,6 +248,7 @@ def cannot_await(order):
 
 
 STRIPE = "https://api.stripe.com/v1"
+RELAY = mail.smtp("127.0.0.1")
 QONTO = "https://thirdparty.qonto.com/v2/transfers"
 
 
@@ -283,3 +284,24 @@ def greets_as_safe(order):
 
 
 def keyed_body(key): ...
+
+
+# -- effects -----------------------------------------------------------------------------------
+
+
+@app.effect
+def mails(order):
+    return mail.send(order["mail"], via=RELAY)
+
+
+@app.effect
+def saves(order):
+    return files.write("orders.txt", "one")
+
+
+@app.flow(key="order:{order[id]}")
+def effects_that_are_only_described(order):
+    http.put("https://books.test/invoices/17", json=order)  # expect: effect-not-performed
+    mails(order)  # expect: dangerous-before-safe
+    saves(order)
+    return files.write("orders.txt", "one")  # expect: effect-not-performed

@@ -1,0 +1,126 @@
+"""`twiceproof_send` in PostgreSQL: messages from triggers and other languages, with no other right than that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.unit.outbox.stand_in import StandInBroker
+from twiceproof import App
+from twiceproof.outbox.message import message_of
+
+pytestmark = pytest.mark.server
+SEND = "SELECT twiceproof.twiceproof_send(%s, %s, %s::json, %s)"
+NASTY = ["'; DROP TABLE stock; --", '"}{"', "\\u0000", "{schema}", "%s", "Ünï", "a\\'b", "x" * 500, "$$", "=cmd"]
+
+
+class Ledger:
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.app = App(dsn)
+        self.broker = StandInBroker()
+        self.app.broker("main", self.broker)
+        self.app.route("orders.*", to="main")
+
+    def run(self, sql: str, *values: Any) -> Any:
+        with psycopg.connect(self.dsn) as db:
+            cursor = db.execute(sql.encode(), values)
+            return cursor.fetchone() if cursor.description else None
+
+    def published(self) -> list[str]:
+        self.app.relay().run(until_idle=True)
+        return self.broker.keys
+
+
+@pytest.fixture
+def ledger(postgres_dsn: str) -> Iterator[Ledger]:
+    ledger = Ledger(postgres_dsn)
+    yield ledger
+    ledger.app.close()
+
+
+def test_a_message_is_published_if_its_transaction_was_committed(ledger: Ledger) -> None:
+    with psycopg.connect(ledger.dsn) as db:
+        assert db.execute(SEND, ("main", "orders.paid", '{"order": 17}', "gone")).fetchone() == (True,)
+        db.rollback()
+    assert ledger.run(SEND, "main", "orders.paid", '{"order": 17}', "kept") == (True,)
+    assert ledger.published() == ["kept"]
+    (message,) = ledger.broker.taken
+    assert (message.body, message.topic, message.place) == (b'{"order": 17}', "orders.paid", "orders.paid")
+    assert message.headers["ce-id"] == "kept"
+
+
+def test_the_same_key_and_body_is_one_message_and_another_body_an_error(ledger: Ledger) -> None:
+    assert ledger.run(SEND, "main", "orders.paid", '{"a":1,"b":2}', "k") == (True,)
+    assert ledger.run(SEND, "main", "orders.paid", '{"b":2, "a":1}', "k") == (False,)
+    with pytest.raises(psycopg.errors.UniqueViolation, match="use another key"):
+        ledger.run(SEND, "main", "orders.paid", '{"a":2}', "k")
+    assert ledger.published() == ["k"]
+
+
+def test_a_trigger_can_send(ledger: Ledger) -> None:
+    ledger.run("CREATE TABLE stock (id int, name text)")
+    ledger.run(
+        "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "PERFORM twiceproof.twiceproof_send('main', 'orders.paid', row_to_json(NEW), 'stock:' || NEW.id); "
+        "RETURN NEW; END $$"
+    )
+    ledger.run("CREATE TRIGGER tell AFTER INSERT ON stock FOR EACH ROW EXECUTE FUNCTION tell()")
+    ledger.run("INSERT INTO stock VALUES (1, 'apple'), (2, 'pear')")
+    assert sorted(ledger.published()) == ["stock:1", "stock:2"]
+
+
+def test_a_role_that_may_execute_it_may_do_nothing_else(ledger: Ledger) -> None:
+    ledger.run("DROP ROLE IF EXISTS sender_only")
+    ledger.run("CREATE ROLE sender_only")
+    ledger.run("GRANT USAGE ON SCHEMA twiceproof TO sender_only")
+    with psycopg.connect(ledger.dsn) as db:
+        db.execute("SET ROLE sender_only")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), db.transaction():
+            db.execute(SEND, ("main", "orders.paid", "{}", "a"))  # not without the right
+    ledger.run("GRANT EXECUTE ON FUNCTION twiceproof.twiceproof_send TO sender_only")
+    with psycopg.connect(ledger.dsn) as db:
+        db.execute("SET ROLE sender_only")
+        db.execute(SEND, ("main", "orders.paid", "{}", "a"))
+        for forbidden in ("SELECT * FROM twiceproof.twiceproof_records", "DELETE FROM twiceproof.twiceproof_records"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), db.transaction():
+                db.execute(forbidden.encode())
+        db.execute("RESET ROLE")
+    ledger.run("REVOKE ALL ON SCHEMA twiceproof FROM sender_only")
+    ledger.run("REVOKE ALL ON FUNCTION twiceproof.twiceproof_send FROM sender_only")
+    ledger.run("DROP ROLE sender_only")
+    assert ledger.published() == ["a"]
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_keys_and_bodies_are_taken_as_they_are(ledger: Ledger, text: str) -> None:
+    import json
+
+    assert ledger.run(SEND, "main", "orders.paid", json.dumps({"text": text}), text) == (True,)
+    record = ledger.app.store.scan("message").block().records[0]
+    assert message_of(record).key == text
+    assert ledger.published() == [text]
+    assert json.loads(ledger.broker.taken[0].body) == {"text": text}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("a/b", "orders.paid", "{}", "k"),
+        ("", "orders.paid", "{}", "k"),
+        ("main", "orders/paid", "{}", "k"),
+        ("main", "", "{}", "k"),
+        ("main", "orders.paid", "{}", ""),
+        ("main", "orders.paid", "{}", " k"),
+        ("main", "orders.paid", "{}", "a\nb"),
+        ("main", "orders.paid", None, "k"),
+        (None, "orders.paid", "{}", "k"),
+    ],
+)
+def test_what_could_not_be_published_is_refused(ledger: Ledger, values: tuple[Any, ...]) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        ledger.run(SEND, *values)
+    assert ledger.published() == []
