@@ -86,7 +86,7 @@ URLs are not printed: they hold passwords.
 @json_option
 @click.pass_obj
 def list_brokers(target: LedgerTarget, app: str) -> None:
-    """List the brokers and webhooks that an app declares, with their routes and consumers."""
+    """List the brokers of an app, with their routes and consumers."""
     from .load import load_app
 
     with load_app(app) as found:

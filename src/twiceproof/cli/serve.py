@@ -268,10 +268,10 @@ delivers again; 2 refused to start, or every consumer has stopped.
 @no_target
 @click.pass_context
 def consume(ctx: click.Context, app: str, names: tuple[str, ...], drain: str) -> None:
-    """Read the queues of an app and start runs, without executing them.
+    """Read the queues of an app, and start runs.
 
-    `twiceproof work` and `twiceproof serve` do so beside their worker. Start as many as you like. On SIGTERM or Ctrl-C
-    it receives nothing more, and settles what it has received.
+    Workers execute the runs; `twiceproof work` and `twiceproof serve` read queues, too. Start as many as you like. On
+    SIGTERM or Ctrl-C it receives nothing more, and settles what it has received.
     """
     timeout = seconds(drain, name="drain", positive=False)
     with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
