@@ -433,8 +433,7 @@ class Administration:
             if not flows or flow.name in flows:
                 flow.refuse_best_effort()
         presence = partial(Presence, self.parts.store, self.parts.owner(), lambda: self._served(flows), concurrency)
-        make = None if flows else self.parts.root.beside_worker
-        beside = None if make is None else make()
+        beside = [] if flows else [make() for make in self.parts.root.beside_worker]
         worker = Worker(self.parts, self.duties, concurrency=concurrency, flows=flows, presence=presence, beside=beside)
         self.tenants.workers.add(worker)
         return worker

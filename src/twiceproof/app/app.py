@@ -59,6 +59,7 @@ from .reconciliations import Reconciliations
 from .triggers import Triggers
 
 if TYPE_CHECKING:
+    from ..inbound.queues.consumer import Consumer
     from ..reconcile.rebuild import RebuildPlan, RebuildTarget, Rebuilt
     from ..reconcile.reconciliation import Reconciliation
 
@@ -126,6 +127,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
         self.flows: MutableMapping[str, Flow] = {}
         self.steps: list[Step] = []
         self.hooks: MutableMapping[str, Hook] = {}
+        self.consumers: MutableMapping[str, Consumer] = {}
         self.tenants = Tenants(self.store, self.settings.tenant, clock)
         self._views: dict[str, App] = {}
         self.parts = Runtime(
@@ -297,6 +299,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
             view.settings = structs.replace(self.settings, tenant=validate_name("tenant", tenant))
             view.parts = self.parts.of(tenant)
             view.flows, view.hooks = OfTenant(self.flows, tenant), OfTenant(self.hooks, tenant)
+            view.consumers = OfTenant(self.consumers, tenant)
             self._views[tenant] = view
             self.tenants.add(tenant)
         return view

@@ -38,7 +38,7 @@ class Messaging:
         shared = self._of_root()
         if "routing" not in shared:
             shared["routing"] = Routing()
-            self.parts.root.beside_worker = self.relay
+            self.parts.root.beside_worker.append(self.relay)
         known: Routing = shared["routing"]
         return known
 

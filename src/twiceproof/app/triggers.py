@@ -1,4 +1,4 @@
-"""App methods that declare what starts runs: webhook, every, poll; and those that take deliveries in."""
+"""App methods that declare what starts runs: webhook, consume, every, poll; and those that take deliveries in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, MutableMapping
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -36,6 +36,10 @@ from ..inbound.sources import find_source
 from ..keys.duration import seconds
 from ..operations import Operation, await_, block
 
+if TYPE_CHECKING:
+    from ..inbound.queues.consumer import Consumer
+    from ..inbound.queues.reader import QueueReaders
+
 __all__ = ["Triggers", "tick_key"]
 
 
@@ -51,6 +55,8 @@ class Triggers:
     flows: MutableMapping[str, Flow]
     schedules: DueSchedules
     polls: DuePolls
+    consumers: MutableMapping[str, Consumer]
+    routing: Any  # of Messaging
 
     # -- webhooks --------------------------------------------------------------------------------
 
@@ -107,15 +113,11 @@ class Triggers:
             self._add_hook(structs.replace(declared, flow=_flow_of(start)))
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            flow = getattr(function, "flow", None)
             if start is None:
                 self._add_hook(structs.replace(declared, flow=_flow_of(function)))
-            elif isinstance(flow, Flow):
-                raise Misuse(f"{title} has start= already; decorate the function that makes what the flow is given.")
-            elif iscoroutinefunction(function):  # it would not be awaited, and every event would become a dead letter
-                raise Misuse(f"{title} is given an async function; make it a plain one: what waits is the flow's work.")
             else:
-                self.hooks[title] = structs.replace(declared, flow=_flow_of(start), make=function)
+                make = _plain_make(title, function)
+                self.hooks[title] = structs.replace(declared, flow=_flow_of(start), make=make)
             return function
 
         return declare
@@ -172,6 +174,74 @@ class Triggers:
                 f'"{hook.name}"; give one of them another name=.'
             )
         self.hooks[hook.name] = hook
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        place: str,
+        *,
+        start: Any = None,
+        key: str | Callable[..., str] | None = None,
+        inline: bool = False,
+        **options: Any,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Consume a queue: a delivery is acknowledged when its claim is durable, and a redelivery is a duplicate.
+
+        With `start` each message starts a run; without `key` the run's own key is the only claim. As a decorator it
+        takes the function that makes the flow's argument from a body (None: nothing to do), the flow itself, or, with
+        `inline`, the function that is called for each message under a claim and acknowledged after it has ended.
+
+        Args:
+            place: "BROKER/QUEUE", such as "main/orders".
+            start: The flow whose runs are started.
+            key: The key of a message: a template over `body`, `headers` and `delivery`, or a function of them. By
+                default the flow's own key; inline, the id that the sender gave.
+            inline: Call the decorated function here, instead of starting a run.
+            options: `name`, `prefetch`, `poison` ("ack", "reject"), `keep`, `lease`, `on_failed` ("keep", "retry"),
+                `redact`, `stable`, `largest` (bytes); inline also `repeat`, `attempts`, `not_done`.
+        """
+        from ..inbound.queues.consumer import declared_options, inline_consumer, starting_consumer
+
+        refuse_bare(place, "consume", "a queue", '"main/orders", start=sync_order')
+        told = declared_options(key, options, inline=inline)
+        if inline and start is not None:
+            raise Misuse(f"{place} is consumed inline and has start=; leave one of them out.")
+        if start is not None:
+            self._add_consumer(starting_consumer(self.parts, place, _flow_of(start, "consume"), told))
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if inline:
+                refuse_generators(function)
+                self._add_consumer(inline_consumer(self.parts, place, function, told))
+            elif start is None:
+                self._add_consumer(starting_consumer(self.parts, place, _flow_of(function, "consume"), told))
+            else:
+                make = _plain_make(place, function)
+                self._add_consumer(starting_consumer(self.parts, place, _flow_of(start, "consume"), told, make))
+            return function
+
+        return declare
+
+    def consuming(self, names: Collection[str] = ()) -> QueueReaders:
+        """Return readers of the queues, each on a thread: `.start()`, then `.drain()` and `.join(seconds)`.
+
+        `twiceproof work` and `serve` run them beside their worker, `twiceproof consume` alone.
+
+        Args:
+            names: The consumers ("main/orders"); by default all.
+        """
+        from ..inbound.queues.reader import make_readers
+
+        return make_readers(self.parts, self.consumers, self.routing.targets, names)
+
+    def _add_consumer(self, consumer: Consumer) -> None:
+        from ..inbound.queues.consumer import refuse_namesake
+
+        refuse_namesake(self.consumers, consumer)
+        if not self.consumers:
+            self.parts.root.beside_worker.append(self.consuming)
+        self.consumers[consumer.name] = consumer
 
     # -- schedules and polls ---------------------------------------------------------------------
 
@@ -258,11 +328,23 @@ class Triggers:
 _NOBODY: Any = None  # until the decorator names the flow
 
 
-def _flow_of(start: Any) -> Flow:
+def _flow_of(start: Any, method: str = "webhook") -> Flow:
     flow = getattr(start, "flow", None)
     if not isinstance(flow, Flow):
-        raise Misuse("app.webhook needs a flow to start: give start=, a function under @app.flow, or decorate one.")
+        inline = ", or say inline=True" if method == "consume" else ""
+        raise Misuse(
+            f"app.{method} needs a flow to start: give start=, a function under @app.flow, or decorate one{inline}."
+        )
     return flow
+
+
+def _plain_make(title: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that makes a flow's argument. An async one would not be awaited."""
+    if isinstance(getattr(function, "flow", None), Flow):
+        raise Misuse(f"{title} has start= already; decorate the function that makes what the flow is given.")
+    if iscoroutinefunction(function):
+        raise Misuse(f"{title} is given an async function; make it a plain one: what waits is the flow's work.")
+    return function
 
 
 _TICK = inspect.Signature([inspect.Parameter("tick", inspect.Parameter.POSITIONAL_OR_KEYWORD)])

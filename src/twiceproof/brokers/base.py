@@ -118,11 +118,15 @@ DeliverySettlement = Ack | Requeue | Reject | Extend
 
 
 class BrokerFinding(Struct, frozen=True):
-    """What `examine` found: `level` is "ok", "warning" or "error"; `text` ends with the next move."""
+    """What `examine` found: `level` is "ok", "warning" or "error"; `text` ends with the next move.
+
+    `keeps` is for how many seconds a message stays and may be delivered again, where the broker tells it.
+    """
 
     level: str
     subject: str
     text: str
+    keeps: float | None = None
 
 
 class Broker(Protocol):

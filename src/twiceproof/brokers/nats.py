@@ -307,6 +307,9 @@ def _examine_stream(info: StreamInfo) -> list[BrokerFinding]:
     config: Any = info.config
     window = config.duplicate_window or DEDUPE
     found = [BrokerFinding("ok", config.name, f"It drops a message whose key it has seen within {window:g} seconds.")]
+    if config.max_age:
+        text = f"It keeps messages for {config.max_age:g} seconds, and delivers them again to a new consumer."
+        found.append(BrokerFinding("ok", config.name, text, keeps=config.max_age))
     if (config.num_replicas or 1) < 3:
         text = "It is on one server: it is away when that one is. Use three replicas."
         found.append(BrokerFinding("warning", config.name, text))

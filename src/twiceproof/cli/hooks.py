@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryResponse", "dead_letters", "hooks", "list_", "post_delivery", "replay", "test"]
 
 
-DEAD_LETTERS_HEAD = ("DEAD LETTER", "WEBHOOK", "RECEIVED", "BYTES", "REASON")
+DEAD_LETTERS_HEAD = ("DEAD LETTER", "RECEIVED BY", "RECEIVED", "BYTES", "REASON")
 DEAD_LETTERS_EPILOG = """\b
 Examples:
   twiceproof hooks dead-letters
@@ -44,7 +44,7 @@ NO_DEAD_LETTERS = "No dead letters."
 
 
 @click.command(epilog=DEAD_LETTERS_EPILOG)
-@click.option("--hook", metavar="NAME", default="", help="Only dead letters of this webhook.")
+@click.option("--hook", metavar="NAME", default="", help="Only dead letters of this webhook or consumer.")
 @limit_option()
 @target_options
 @click.pass_obj
@@ -198,7 +198,7 @@ def _replayed(app: App, name: str) -> list[dict[str, Any]]:
     from ..inbound.admit import replay_letter
 
     try:
-        admitted = block(replay_letter(app.parts, app.hooks, name))
+        admitted = block(replay_letter(app.parts, {**app.hooks, **app.consumers}, name))
     except (Misuse, ResultNotKept) as error:
         return [{"dead_letter": name, "event": "", "outcome": "refused", "run": "", "reason": str(error)}]
     return [

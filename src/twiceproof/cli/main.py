@@ -27,6 +27,8 @@ COMMANDS = {  # each with the module that defines it
     "approvals": "approvals",
     "hooks": "hooks",
     "messages": "messages",
+    "consumers": "consumers",
+    "brokers": "consumers",
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
@@ -41,6 +43,7 @@ COMMANDS = {  # each with the module that defines it
     "work": "serve",
     "workers": "flows",
     "relay": "serve",
+    "consume": "serve",
     "serve": "serve",
     "tokens": "tokens",
 }

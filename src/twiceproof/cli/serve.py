@@ -20,9 +20,10 @@ from .target import LedgerTarget, no_target
 if TYPE_CHECKING:
     from ..app.app import App
     from ..flows.workers.worker import Worker
+    from ..inbound.queues.reader import QueueReaders
     from ..outbox.relay import Relay
 
-__all__ = ["relay", "serve", "take_json", "work"]
+__all__ = ["consume", "relay", "serve", "take_json", "work"]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -138,7 +139,7 @@ def work(
     """
     timeout = seconds(drain, name="drain", positive=False)
     with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
-        if not any(duty.queues() for duty in found.duties) and not found.routing.targets:
+        if not any(duty.queues() for duty in found.duties) and not found.routing.targets and not found.consumers:
             raise Misuse(f"{app} declares no flows, so a worker has nothing to do; put @app.flow(key=…) on a function.")
         worker = found.worker(concurrency=concurrency, flows=flows)
         with _metrics(found, worker, metrics_host, metrics_port):
@@ -183,7 +184,7 @@ def _store(app: App) -> str:
 
 
 @contextmanager
-def _draining_on_signals(worker: Worker | Relay) -> Iterator[None]:
+def _draining_on_signals(worker: Worker | Relay | QueueReaders) -> Iterator[None]:
     """Drain it on the first SIGTERM or SIGINT, and stop it on the second."""
 
     def handle(number: int, frame: Any) -> None:
@@ -240,6 +241,53 @@ def relay(ctx: click.Context, app: str, drain: str, until_idle: bool) -> None:
         if running.join(0):
             raise click.exceptions.Exit(NEGATIVE)
     relay_log.info("stopped after %d messages", running.published)
+
+
+consume_log = logging.getLogger("twiceproof.consume")
+
+CONSUME_EPILOG = """\b
+Examples:
+  twiceproof consume shop:app
+  twiceproof consume shop:app --consumer main/orders
+Exit codes: 0 drained; 1 stopped with deliveries unsettled, which the broker
+delivers again; 2 refused to start, or every consumer has stopped.
+"""
+
+
+@click.command(epilog=CONSUME_EPILOG)
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--consumer", "names", metavar="NAME", multiple=True, help="Read only this one. Default: all consumers of the app."
+)
+@click.option(
+    "--drain", metavar="TIME", default="30s", show_default=True, help="Time to settle what was received after SIGTERM."
+)
+@click.option(
+    "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log JSON lines to stderr."
+)
+@no_target
+@click.pass_context
+def consume(ctx: click.Context, app: str, names: tuple[str, ...], drain: str) -> None:
+    """Read the queues of an app, and start runs.
+
+    Workers execute the runs; `twiceproof work` and `twiceproof serve` read queues, too. Start as many as you like. On
+    SIGTERM or Ctrl-C it receives nothing more, and settles what it has received.
+    """
+    timeout = seconds(drain, name="drain", positive=False)
+    with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
+        if not found.consumers:
+            raise Misuse(f"{app} declares no consumers; write app.consume(…).")
+        reading = found.consuming(names)
+        shown = ", ".join(reader.consumer.name for reader in reading.readers)
+        consume_log.info("reading %s into %s", shown, _store(found))
+        _log_new_ledger(consume_log, found)
+        with _draining_on_signals(reading):
+            left = reading.run(patience=timeout)
+        if not reading.draining:
+            raise Misuse(next(reader.refused for reader in reading.readers if reader.refused))
+        if left:
+            raise click.exceptions.Exit(NEGATIVE)
+    consume_log.info("stopped after %d deliveries", sum(sum(one.outcomes.values()) for one in reading.readers))
 
 
 server_log = logging.getLogger("twiceproof.server")

@@ -70,7 +70,7 @@ class Runtime:
         self.flusher = LedgerFlusher()
         self.verdicts = ErrorRegistry()
         self.lives: dict[str, Lifetime] = {}  # retention of the flows that are declared here
-        self.beside_worker: Callable[[], Any] | None = None  # makes what runs beside a worker: the relay of messages
+        self.beside_worker: list[Callable[[], Any]] = []  # make what runs beside a worker: relay, readers of queues
         self._draining = False
 
     @property

@@ -61,10 +61,10 @@ from .dead_letters import (
 )
 from .hook import DEFAULT_RETRY_SECONDS, Hook
 from .redaction import redact
-from .reply import Reply, problem
+from .reply import Reply, not_verified, too_large
 from .source import DeliveryOutcome, Envelope, Event, Handshake, Poison, Reading, Source, report
 
-__all__ = ["Admission", "Admitted", "admit", "replay_letter"]
+__all__ = ["Admission", "Admitted", "EventNote", "admit", "refused", "replay_letter"]
 
 
 log = logging.getLogger("twiceproof.inbound")
@@ -109,12 +109,12 @@ class Admission:
         letter = yield from self._dead_letter(refused, read)
         if letter.is_whole:
             return admitted
-        # The body could not be stored, so an acknowledged event would be lost: have the sender retry it. An event
-        # without an id could not be read, and would only be retried for days.
-        return [
-            structs.replace(one, outcome="failed") if one.outcome in REFUSED_OUTCOMES and one.event else one
-            for one in admitted
-        ]
+        # The body could not be stored, so an acknowledged event would be lost: have the sender retry it.
+        return [structs.replace(one, outcome="failed") if self._is_retried(one) else one for one in admitted]
+
+    def _is_retried(self, one: Admitted) -> bool:
+        """Whether a refused event without a dead letter is retried. One without an id would be retried for days."""
+        return one.outcome in REFUSED_OUTCOMES and bool(one.event)
 
     def admit_each(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
         """Admit each event independently, so that an unreadable one does not block the others."""
@@ -172,7 +172,7 @@ class Admission:
         try:
             ask = self._claim_request(event)
         except Misuse as error:
-            return _refused(error)
+            return refused(error)
         scope = ClaimScope(self.parts.claims, self.parts.heartbeat, ask)
         taken = yield from scope.enter()
         if isinstance(taken, Held):
@@ -181,11 +181,21 @@ class Admission:
             other = PayloadMismatch(
                 "it was delivered before, with different contents", operation=ask.operation, key=ask.key
             )
-            return _refused(other)
-        admitted = (yield from self._redelivered(taken)) if isinstance(taken, Done) else _blocked(taken)
+            return refused(other)
+        admitted = (yield from self._redelivered(taken)) if isinstance(taken, Done) else self._blocked(taken)
         if admitted.outcome != "new":
-            self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
+            self.parts.claims.duplicates.blocked(self.hook.target, ask.key, self.hook.name, tenant=ask.tenant)
         return admitted
+
+    def _blocked(self, taken: EnterOutcome) -> Admitted:
+        """The outcome of an event whose claim could not be taken."""
+        if isinstance(taken, Busy):
+            return Admitted("busy", retry_in=min(DEFAULT_RETRY_SECONDS, taken.retry_after or DEFAULT_RETRY_SECONDS))
+        if isinstance(taken, LostHold):
+            return Admitted("busy", retry_in=DEFAULT_RETRY_SECONDS)
+        if isinstance(taken, InReview):
+            return Admitted("review", taken.run)
+        return Admitted("failed" if isinstance(taken, Failed) else "duplicate")
 
     def _claim_request(self, event: Event) -> ClaimRequest:
         if not event.id:
@@ -217,30 +227,30 @@ class Admission:
 
     def _start_run(self, event: Event, scope: ClaimScope) -> Operation[Admitted]:
         try:
-            run = yield from self._start(event)
+            run, _ = yield from self._start(event)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - the mapping or the flow rejects this event: stored for inspection
             yield from scope.release()  # so that a redelivery is processed
-            return _refused(error)
+            return refused(error)
         yield from self._complete(scope, EventNote(run, event.type, event.delivery, event.attempt))
         if self.hook.wait is not None and run:
             return (yield from self._outcome_of(run, "new"))
         return Admitted("new", run)
 
-    def _start(self, event: Event) -> Operation[str]:
-        """Return the run's id, or "" if the mapping ignores the event."""
+    def _start(self, event: Event) -> Operation[tuple[str, bool]]:
+        """Return the run's id, "" if the mapping ignores the event, and whether this start was the first."""
         if self.hook.redact:
             event = structs.replace(event, payload=redact(event.payload, self.hook.redact))
-        arguments = self.hook.arguments(event)
+        arguments = self.hook.arguments(event, self.envelope)
         if arguments is None:
-            return ""
+            return "", True
         token = source_var.set(self.hook.name)  # duplicates blocked by the flow's own key are counted under this hook
         try:
-            handle = yield from self.hook.flow.start(*arguments, from_json=True)
+            handle, first = yield from self.hook.flow.begin(*arguments, from_json=True)
         finally:
             source_var.reset(token)
-        return run_id(handle.at.space)
+        return run_id(handle.at.space), first
 
     def _complete(self, scope: ClaimScope, note: EventNote) -> Operation[None]:
         """Record the run. A claim lost meanwhile is harmless: its new holder started the same run."""
@@ -262,18 +272,21 @@ class Admission:
     # -- an event delivered before ---------------------------------------------------------------
 
     def _redelivered(self, done: Done) -> Operation[Admitted]:
-        """Report a duplicate, or retry its run if that failed: this is what a manual redelivery asks for."""
         note = msgspec.json.decode(done.result, type=EventNote) if done.result else EventNote()
-        if not note.run or (self.hook.on_failed == "keep" and self.hook.wait is None):
-            return Admitted("duplicate", note.run)
-        state = yield from self._state_of(note.run)
+        return (yield from self._seen_before(note.run))
+
+    def _seen_before(self, run: str) -> Operation[Admitted]:
+        """Report a duplicate, or retry its run if that failed: this is what a manual redelivery asks for."""
+        if not run or (self.hook.on_failed == "keep" and self.hook.wait is None):
+            return Admitted("duplicate", run)
+        state = yield from self._state_of(run)
         outcome: DeliveryOutcome = "duplicate"
         if state == FAILED and self.hook.on_failed == "retry":
-            outcome = "new" if (yield from self._retried(note.run)) else "duplicate"
-            state = yield from self._state_of(note.run)  # another process may have retried it first
+            outcome = "new" if (yield from self._retried(run)) else "duplicate"
+            state = yield from self._state_of(run)  # another process may have retried it first
         if self.hook.wait is None or state not in RUNNING_STATES:
-            return Admitted(outcome, note.run)
-        return (yield from self._outcome_of(note.run, outcome))
+            return Admitted(outcome, run)
+        return (yield from self._outcome_of(run, outcome))
 
     def _state_of(self, run: str) -> Operation[str]:
         """Return the run's state. Only "done" is cached, because it is final."""
@@ -302,20 +315,9 @@ class Admission:
         return require_own_run(self.hook.policy.tenant, run_address(space_of_run(run)))
 
 
-def _refused(error: Exception) -> Admitted:
+def refused(error: Exception) -> Admitted:
     outcome: DeliveryOutcome = "mismatch" if isinstance(error, PayloadMismatch) else "poison"
     return Admitted(outcome, reason=f"{type(error).__name__}: {error}")
-
-
-def _blocked(taken: EnterOutcome) -> Admitted:
-    """The outcome of an event whose claim could not be taken."""
-    if isinstance(taken, Busy):
-        return Admitted("busy", retry_in=min(DEFAULT_RETRY_SECONDS, taken.retry_after or DEFAULT_RETRY_SECONDS))
-    if isinstance(taken, LostHold):
-        return Admitted("busy", retry_in=DEFAULT_RETRY_SECONDS)
-    if isinstance(taken, InReview):
-        return Admitted("review", taken.run)
-    return Admitted("failed" if isinstance(taken, Failed) else "duplicate")
 
 
 # One reply covers all events of a delivery. The first of these wins, so that events to be retried take precedence.
@@ -334,7 +336,7 @@ PRECEDENCE: tuple[DeliveryOutcome, ...] = (
 def admit(parts: Runtime, hook: Hook | None, envelope: Envelope) -> Operation[Reply]:
     """Return the reply for the sender. The store is not touched before the delivery is verified."""
     if hook is None:
-        return _not_verified()
+        return not_verified()
     handshake = hook.source.greet(envelope)
     if handshake is not None and not hook.source.greets_by_secret:
         return handshake.reply
@@ -352,7 +354,7 @@ def _refuse_unverified(hook: Hook, envelope: Envelope, parts: Runtime) -> Operat
     """Return the refusal of a delivery that is too large or fails verification; None if it may be read."""
     source = hook.source
     if len(envelope.body) > source.largest:
-        return _too_large(source.largest)
+        return too_large(source.largest)
     secrets, now = hook.secrets(), parts.clock.now()
     try:
         if source.waits:
@@ -361,11 +363,11 @@ def _refuse_unverified(hook: Hook, envelope: Envelope, parts: Runtime) -> Operat
             refused = source.verify(envelope, secrets, now)
     except Exception:  # answered like a wrong signature, so that the reply does not reveal which webhooks exist
         log.exception("%s: verifying a delivery raised an error", hook.name)
-        return _not_verified()
+        return not_verified()
     if not refused:
         return None
     log.warning("%s: a delivery failed verification: %s", hook.name, refused)
-    return _not_verified()
+    return not_verified()
 
 
 def _admit_verified(admission: Admission) -> Operation[Reply]:
@@ -386,21 +388,6 @@ def _read(source: Source, envelope: Envelope) -> Reading:
         return Poison("its body is nested too deeply")
 
 
-def _not_verified() -> Reply:
-    """The same reply for an unknown webhook and a wrong signature, so that webhooks cannot be enumerated."""
-    return problem(
-        401,
-        "not-verified",
-        "There is no such webhook, or its signature is wrong.",
-        next_move="Check the URL, and that the sender and this server use the same secret.",
-    )
-
-
-def _too_large(most: int) -> Reply:
-    detail = f"The delivery is larger than {most:,} bytes."
-    return problem(413, "too-large", detail, next_move="Send a reference instead of the contents.")
-
-
 ADMITTED = ("new", "duplicate", "review")
 
 
@@ -408,8 +395,9 @@ def replay_letter(parts: Runtime, hooks: Mapping[str, Hook], name: str) -> Opera
     """Admit a stored delivery again, under the same claims. It was verified when it was received."""
     letter = yield from find_letter(parts.store, parts.tenant, name)
     hook, body = _hook(hooks, letter), (yield from body_of_letter(parts.store, letter))
-    admission = Admission(parts, hook, Envelope(letter.hook, body, letter.headers, letter.tenant, letter.received_at))
-    reading = read_events(body) if letter.redacted else hook.source.read(admission.envelope)
+    envelope = Envelope(letter.hook, body, letter.headers, letter.tenant, letter.received_at)
+    admission = (hook.admission or Admission)(parts, hook, envelope)
+    reading = read_events(body) if letter.redacted else hook.source.read(envelope)
     if isinstance(reading, Handshake | Poison):
         reason = reading.reason if isinstance(reading, Poison) else "it is a handshake"
         raise Misuse(f"{letter.id} still cannot be read: {reason}. Correct the source's options, or let it expire.")
@@ -440,7 +428,5 @@ def _events_to_replay(letter: DeadLetter, reading: Sequence[Event | Poison]) -> 
 
 def _hook(hooks: Mapping[str, Hook], letter: DeadLetter) -> Hook:
     if letter.hook not in hooks:
-        raise Misuse(
-            f"{letter.id} was received by webhook {letter.hook!r}, which this app does not declare; name another app."
-        )
+        raise Misuse(f"{letter.id} was received by {letter.hook!r}, which this app does not declare; name another app.")
     return hooks[letter.hook]

@@ -14,7 +14,7 @@ from ..claims.policy import Policy
 from ..errors import ForgottenEarlyWarning, Misuse
 from ..flows.flow import Flow
 from ..keys.key import is_blank
-from .source import Event, Source
+from .source import Envelope, Event, Source
 
 __all__ = [
     "DEFAULT_RETRY_SECONDS",
@@ -25,6 +25,7 @@ __all__ = [
     "Secrets",
     "operation_of",
     "secret_reader",
+    "span",
     "validate_on_failed",
     "warn_if_forgotten_early",
 ]
@@ -73,6 +74,12 @@ class Hook(Struct, frozen=True):
     on_failed: OnFailed = "retry"
     redact: tuple[str, ...] = ()
     recent_runs: RecentRuns = field(default_factory=RecentRuns)  # runs seen done a moment ago
+    admission: Callable[..., Any] | None = None  # what admits its events, if not `Admission`
+
+    @property
+    def target(self) -> str:
+        """What its events start; duplicates are counted under it."""
+        return self.flow.name
 
     def of(self, tenant: str) -> Hook:
         """Return the same hook for another tenant, whose events and runs are separate."""
@@ -80,7 +87,7 @@ class Hook(Struct, frozen=True):
             return self
         return structs.replace(self, flow=self.flow.of(tenant), policy=structs.replace(self.policy, tenant=tenant))
 
-    def arguments(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def arguments(self, event: Event, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Return the flow's arguments: one parameter gets the whole value, several get its fields. None: ignore it."""
         given = event.payload if self.make is None else self.make(event.payload)
         if given is None and self.make is not None:
@@ -127,14 +134,14 @@ def warn_if_forgotten_early(source: Source, keep: float | None, *, name: str = "
     """
     if keep is not None and keep < source.retry_window:
         warnings.warn(
-            f"{name or source.name} retries for {_span(source.retry_window)}, but its events are forgotten after "
-            f"{_span(keep)}: a later retry would be processed twice. Use keep={_span(source.retry_window)!r} or more.",
+            f"{name or source.name} retries for {span(source.retry_window)}, but its events are forgotten after "
+            f"{span(keep)}: a later retry would be processed twice. Use keep={span(source.retry_window)!r} or more.",
             ForgottenEarlyWarning,
             stacklevel=depth,
         )
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Format a duration as `keep=` takes it, rounded up."""
     for unit, sign in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= unit:

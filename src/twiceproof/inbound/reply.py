@@ -20,11 +20,13 @@ __all__ = [
     "Unreadable",
     "json_reply",
     "malformed_key",
+    "not_verified",
     "problem",
     "read_body",
     "read_json",
     "read_key",
     "retry_after",
+    "too_large",
 ]
 
 
@@ -73,6 +75,21 @@ def problem(
 def retry_after(seconds: float) -> tuple[str, str]:
     """A Retry-After header in whole seconds, at least one: zero would make clients retry in a tight loop."""
     return "retry-after", str(max(1, ceil(seconds)))
+
+
+def not_verified() -> Reply:
+    """The same reply for an unknown webhook and a wrong signature, so that webhooks cannot be enumerated."""
+    return problem(
+        401,
+        "not-verified",
+        "There is no such webhook, or its signature is wrong.",
+        next_move="Check the URL, and that the sender and this server use the same secret.",
+    )
+
+
+def too_large(most: int) -> Reply:
+    detail = f"The delivery is larger than {most:,} bytes."
+    return problem(413, "too-large", detail, next_move="Send a reference instead of the contents.")
 
 
 T = TypeVar("T")

@@ -34,6 +34,7 @@ _CHANGING = {"attempt", "attempts", "try", "tries", "retry", "retries", "deliver
 _CHANGING |= {"nonce", "random", "rand", "now", "timestamp", "ts"}
 _CHANGING_PAIRS = {"request_id", "trace_id", "span_id", "execution_id", "invocation_id", "current_time"}
 _CHANGING_PAIRS |= {"sent_at", "received_at", "delivered_at", "processed_at", "fetched_at", "attempted_at"}
+_STABLE_PAIRS = {"delivery_key"}  # what a sender of messages repeats at every delivery
 _VAGUE = {"id", "key", "no", "number", "uuid", "guid"}  # says nothing without what it is the id of
 _DIGESTS = {"hash", "digest", "md", "sha", "checksum", "etag", "fingerprint"}
 
@@ -94,7 +95,8 @@ def name_sign(field: TemplateField) -> str | None:
     words = _words(str(field.steps[-1].to) if field.steps else field.name)
     if len(words) == 1 and words[0] in _VAGUE and field.steps:
         words = _words(str(field.steps[-2].to) if len(field.steps) > 1 else field.name) + words
-    if _CHANGING.isdisjoint(words) and "_".join(words[-2:]) not in _CHANGING_PAIRS:
+    pair = "_".join(words[-2:])
+    if pair in _STABLE_PAIRS or (_CHANGING.isdisjoint(words) and pair not in _CHANGING_PAIRS):
         return None
     return "by its name changes with each attempt"
 

@@ -93,6 +93,8 @@ DOCUMENTED = {
     "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
     "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
+    "twiceproof_deliveries_total": "Deliveries of queues that this process has admitted, by consumer and outcome",
+    "twiceproof_redeliveries_total": "Of these, deliveries that were not a message's first, by consumer",
     "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
     "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
     "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
@@ -108,6 +110,8 @@ WORK = (
     "twiceproof_runs",
     "twiceproof_claims",
     "twiceproof_dead_letters",
+    "twiceproof_deliveries_total",
+    "twiceproof_redeliveries_total",
     "twiceproof_findings_open",
     "twiceproof_last_whole_run_age_seconds",
     "twiceproof_source_rows",
@@ -129,6 +133,8 @@ class WorkMetrics:
         self._runs = self._gauge("twiceproof_runs", "state")
         self._claims = self._gauge("twiceproof_claims", "state")
         self._letters = self._gauge("twiceproof_dead_letters")
+        self._deliveries = self._gauge("twiceproof_deliveries_total", "consumer", "outcome")
+        self._redeliveries = self._gauge("twiceproof_redeliveries_total", "consumer")
         self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
         self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
         self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
@@ -168,10 +174,17 @@ class WorkMetrics:
         if worker is not None:
             self._begun.set(worker.begun)
             self._running.set(worker.taken)
+            self._set_deliveries(worker)
             for target, outcomes in worker.relayed().items():
                 for outcome, count in outcomes.items():
                     self._relayed.labels(target, outcome).set(count)
         return generate_latest(self.registry)
+
+    def _set_deliveries(self, worker: Worker) -> None:
+        for reader in (reader for companion in worker.beside for reader in getattr(companion, "readers", ())):
+            self._redeliveries.labels(reader.consumer.name).set(reader.redelivered)
+            for outcome, count in list(reader.outcomes.items()):
+                self._deliveries.labels(reader.consumer.name, outcome).set(count)
 
 
 class Metrics(WorkMetrics):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tests.faults.planted import claims, effects, flows, keys, outbox, rebuilds, reconcile, stores
+from tests.faults.planted import claims, consumers, effects, flows, keys, outbox, rebuilds, reconcile, stores
 from tests.faults.planted.plant import Plant
 
 POSTGRES, VALKEY = ("postgres",), ("valkey",)
@@ -63,6 +63,11 @@ PLANTS: dict[str, Plant] = dict(
         _plant(outbox.whole_batch_verdict, "F17"),
         _plant(outbox.lane_not_bumped, "F17"),
         _plant(outbox.key_per_attempt, "F17"),
+        _plant(consumers.ack_before_claim, "F20"),
+        _plant(consumers.batch_acked_as_one, "F20"),
+        _plant(consumers.key_of_the_delivery, "F20"),
+        _plant(consumers.poison_without_a_letter, "F20"),
+        _plant(consumers.failure_acked, "F20"),
         _plant(effects.sent_again_without_key, "F21"),
         _plant(effects.key_left_out, "F21"),
         _plant(rebuilds.adopted_as_queued, "F23"),

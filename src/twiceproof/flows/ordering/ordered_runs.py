@@ -197,6 +197,11 @@ class Ordering:
         self._flow = flow
         self._places = places
 
+    @property
+    def version_argument(self) -> str:
+        """The argument that has the version, and so is part of a run's key; "" if a function makes it."""
+        return self._places.argument
+
     def place_of(self, arguments: Mapping[str, Any]) -> tuple[str, str, str]:
         """The object and the version of a call. Raises KeyRefused for a version that has no order."""
         version = self._places.version(arguments)

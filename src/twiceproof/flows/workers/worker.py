@@ -43,7 +43,7 @@ FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds, while the store is unavailabl
 
 
 class Companion(Protocol):
-    """What runs beside a worker, on threads of its own, and ends with it: the relay of messages."""
+    """What runs beside a worker, on threads of its own, and ends with it: a relay of messages, readers of queues."""
 
     def start(self) -> None: ...
 
@@ -70,7 +70,7 @@ class Worker:
         concurrency: int = 10,
         flows: Collection[str] = (),
         presence: Callable[[], Presence] | None = None,
-        beside: Companion | None = None,
+        beside: Sequence[Companion] = (),
     ) -> None:
         if concurrency < 1:
             raise Misuse(f"A worker with {concurrency} places does nothing; give it one or more.")
@@ -79,7 +79,7 @@ class Worker:
         self._duties = duties
         self._flows = frozenset(flows)  # empty: all that are declared
         self._make_presence = presence
-        self._beside = beside
+        self.beside = beside
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
         self._watched: list[list[str]] = []
@@ -104,7 +104,7 @@ class Worker:
 
     def relayed(self) -> Mapping[str, Mapping[str, int]]:
         """How many messages were published, refused and parked beside this worker, by target."""
-        return {} if self._beside is None else self._beside.counts()
+        return {target: counts for companion in self.beside for target, counts in companion.counts().items()}
 
     # -- from other threads and signal handlers --------------------------------------------------
 
@@ -115,8 +115,8 @@ class Worker:
     def drain(self) -> None:
         """Take nothing new. Steps under way may end; their runs are handed back before the next step."""
         self.draining = self.parts.draining = True
-        if self._beside is not None:
-            self._beside.drain()
+        for companion in self.beside:
+            companion.drain()
         self._fetch.abort()
         self._watch.wake()
 
@@ -134,26 +134,31 @@ class Worker:
             self._check()
             if presence is not None:
                 presence.start()
-            if self._beside is not None and not until_idle:
-                self._beside.start()
+            for companion in () if until_idle else self.beside:
+                companion.start()
             while not self.draining:
                 pause = self._round()
                 if until_idle and self._idle:
                     break
                 if pause > 0:
                     self._watch.wait(pause)
-            if self._beside is not None and until_idle and not self.draining:
-                self._beside.run(until_idle=True)
+            for companion in self.beside if until_idle and not self.draining else ():
+                companion.run(until_idle=True)
             return self._drain(patience)
         finally:
-            if self._beside is not None:
-                self._beside.drain()
-                self._beside.join(patience)
+            self._end_companions(patience)
             if presence is not None:
                 presence.leave()
             self._fetch.close()
             self._watch.close()
             self._executor.close()
+
+    def _end_companions(self, patience: float) -> None:
+        for companion in self.beside:
+            companion.drain()
+        until = self.parts.clock.monotonic() + patience
+        for companion in self.beside:
+            companion.join(max(0.0, until - self.parts.clock.monotonic()))
 
     def _check(self) -> None:
         """Check the store's clock, and let each kind of work prepare.
