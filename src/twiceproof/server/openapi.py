@@ -23,6 +23,7 @@ __all__ = [
     "NAME_OR_NONE",
     "OPERATION",
     "SPAN",
+    "SPAN_OR_NONE",
     "UUID_OR_NONE",
     "Problem",
     "Schemas",
@@ -68,6 +69,7 @@ _WRITTEN = "|".join(
 
 SPAN: Shape = {"pattern": f"^({_WRITTEN})$"}
 LEASE: Shape = {**SPAN, "not": {"pattern": rf"^[0.]* ?({'|'.join(UNITS)})$"}}
+SPAN_OR_NONE: Shape = {**LEASE, "pattern": f"{SPAN['pattern']}|^$"}
 KEEP: Shape = {**LEASE, "pattern": f"{SPAN['pattern']}|^forever$"}
 
 

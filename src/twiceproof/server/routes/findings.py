@@ -24,7 +24,7 @@ from ...reconcile.findings import (
     list_findings,
     shape_of,
 )
-from ..openapi import NAME_OR_NONE
+from ..openapi import NAME_OR_NONE, SPAN_OR_NONE
 from ..request import ApiRequest
 from ..routing import ApiRoute, RouteAnswer
 
@@ -49,7 +49,7 @@ class FindingBody(Struct, frozen=True, forbid_unknown_fields=True):
     """`until`: with "suppress", for how long ("30d"); "" is for ever."""
 
     decision: Literal["acknowledge", "suppress", "resolve"]
-    until: str = ""
+    until: Annotated[str, Meta(extra_json_schema=SPAN_OR_NONE)] = ""
     note: Annotated[str, Meta(max_length=2_000)] = ""
     by: str = ""
 
