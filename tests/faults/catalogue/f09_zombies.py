@@ -12,6 +12,7 @@ from msgspec import structs
 from tests.acceptance.places import Place
 from tests.acceptance.wrappers import LedgerBlind
 from tests.faults.catalogue.killing.deadly import BEFORE, LANDED
+from tests.faults.catalogue.killing.keeping_scenes import Joined
 from tests.faults.catalogue.killing.round import Played
 from tests.faults.catalogue.killing.scene import Case, Scene
 from tests.faults.catalogue.killing.scenes import SCENES
@@ -31,7 +32,7 @@ IN_TRANSACTION = "stopped inside its own transaction: the database holds the row
 
 def run(trial: Trial, finding: Finding) -> None:
     finding.skipped.append(IN_TRANSACTION)
-    scenes = [scene for scene in SCENES if scene.name != "joined"]
+    scenes = [scene for scene in SCENES if not issubclass(scene, Joined)]
     points = [*stopped(scenes), *stopped(scenes, early=True)]
     often = OFTEN if trial.share >= 1 else SELDOM
     least = trial.times(ZOMBIES, -(-often * len(points) // len(trial.stores)))
