@@ -113,7 +113,9 @@ def take_lanes(
     """Take lanes that were handed out, and read their first messages. A few commits and reads for all of them."""
     again, locked.untaken = locked.untaken, {}
     held = yield from _taken(store, list(again.values()), lease, 0.0, locked)
-    held += yield from _taken(store, [one for one in lanes if one.at.space not in again], lease, LOCKED_PATIENCE, locked)
+    held += yield from _taken(
+        store, [one for one in lanes if one.at.space not in again], lease, LOCKED_PATIENCE, locked
+    )
     if held:
         yield from _read_tickets(store, held, max(1, min(most // len(held), (store.batch_limit - 1) // 2)))
         yield from _read_messages(store, held)

@@ -39,6 +39,7 @@ from .outcomes import (
     parked_without_answer,
     withdrawal,
 )
+from .pauses import LOOK_EVERY, PauseWatch, pause_target
 from .routing import Publisher, Routing, Target
 
 __all__ = ["LEASE", "Relay", "TargetRelay", "Tried"]
@@ -130,6 +131,7 @@ class TargetRelay:
         self._target_outage = Outage(f"the target {target.name}", clock)
         self._store_outage = Outage("the store", clock)
         self._locked = LockedLanes()
+        self._pause = PauseWatch(store, target.name, clock.monotonic)
         self._busy: frozenset[str] = frozenset()  # queues that filled the last hand-out
         self._store_time = 0.0  # the store's time, less our own monotonic time
         self._watch = store.watch(())
@@ -175,8 +177,12 @@ class TargetRelay:
         return self._target_outage.left or pause
 
     def _round(self) -> float:
+        if self._pause.first and self._pause.look():
+            return LOOK_EVERY
         limit = self._limit
         found, next_in = self._hand_out(limit)
+        if found and self._pause.look():  # what was handed out is due again when it is no longer hidden
+            return LOOK_EVERY
         more = False
         if found or self._locked:
             out = self._prepare(found)
@@ -276,10 +282,20 @@ class TargetRelay:
 
     def _watch_target(self, answers: Sequence[Publication]) -> None:
         away = [answer for answer in answers if isinstance(answer, Refused) and answer.away]
+        gone = next((answer for answer in away if answer.gone), None)
+        if gone is not None:
+            self._pause_target(gone.why)
+            return
         if len(away) == len(answers):
             self._target_outage.fail(away[0].why, away[0].retry_after)
         elif not away:
             self._target_outage.end()
+
+    def _pause_target(self, why: str) -> None:
+        name = self.target.name
+        block(pause_target(self._store, name, by="relay", why=why))
+        self._pause.forget()
+        log.error("paused the target %s: %s; publish to it again with: twiceproof messages resume %s", name, why, name)
 
     def _count(self, answer: Publication, decision: Decision) -> None:
         self.counts[{Sent: "published", PutOff: "refused", Park: "parked", Left: "away"}[type(decision)]] += 1

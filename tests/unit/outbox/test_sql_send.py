@@ -129,7 +129,7 @@ def test_what_could_not_be_published_is_refused(ledger: Ledger, values: tuple[An
 BODIES = [
     {"order": 17, "a": [1, {"z": None, "aa": True}], "": {}},
     [],
-    "text with \" \\ / \x01 \x7f \n é 𝄞 \u2028",
+    'text with " \\ / \x01 \x7f \n é 𝄞 \u2028',
     {"price": 1.5, "zero": 0.0, "minus": -0.0, "whole": 100.0, "large": 1e20, "small": 1e-7, "next": 1e16},
     {"b": 1, "a": 2, "ä": 3, "aa": 4, "𝄞": 5, "\uffff": 6},
     12345678901234567890,
