@@ -3,8 +3,8 @@
 The fence is what a relay that was stopped for too long no longer has: it marks nothing then. A sender's write leaves
 the fence alone but changes the version, at which alone an empty lane is removed.
 
-A sender's transaction locks its lane until it ends. A lane that is locked is left for the next round (`LockedLanes`), so
-that a transaction which stays open delays its own lane and no other.
+A sender's transaction locks its lane until it ends. A locked lane is left for the next round (`LockedLanes`), so that a
+transaction which stays open delays its own lane and no other.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class LockedLanes:
                 self._told.add(space)
                 tenant, _, target, order = space.split("/", 3)
                 log.warning(
-                    "a transaction has locked the order key %s of %s (tenant %s) for %.0f s: its messages wait until the "
-                    "transaction ends; look for the sender that keeps it open",
+                    "a transaction has locked the order key %s of %s (tenant %s) for %.0f s: its messages wait until "
+                    "the transaction ends; look for the sender that keeps it open",
                     order,
                     target,
                     tenant,
