@@ -271,7 +271,8 @@ class StoreError(TwiceproofError):
 
 
 class StoreUnavailable(StoreError):
-    """No answer. Carries `unsure`: whether what was being written may have landed; `closed` where it was closed here.
+    """No answer. Carries `unsure`: whether what was being written may have landed; `closed` where it was closed here;
+    `held` where another transaction has locked what was to be written.
 
     Next: check the store, and try again.
     """

@@ -22,6 +22,7 @@ __all__ = ["Messaging"]
 # Of `outbox`, which is loaded when first needed: a sweep and a rotation of keys must know every kind.
 record_kind("message", expires=True)
 record_kind("ticket")
+record_kind("pause")
 
 
 class Messaging:

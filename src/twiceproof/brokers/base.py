@@ -53,13 +53,15 @@ class Confirmed(Struct, frozen=True):
 class Refused(Struct, frozen=True):
     """The broker does not have it, and says so: no route, no queue, too large, not connected.
 
-    `away`: the broker could not be reached, so that others would be refused too. `final`: no retry cures it.
+    `away`: the broker could not be reached, so that others would be refused too. `final`: no retry cures it. `gone`: it
+    wants no more messages at all, so that the target is paused until a person resumes it.
     """
 
     why: str
     retry_after: float | None = None
     away: bool = False
     final: bool = False
+    gone: bool = False
 
 
 class Unconfirmed(Struct, frozen=True):

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ..errors import TwiceproofError
-from .output import NEGATIVE, show_json, show_table, show_text, span
+from ..operations import block
+from ..outbox.pauses import PausedTarget, list_pauses
+from .output import NEGATIVE, moment, show_json, show_table, show_text, span
 from .target import LedgerTarget, json_option
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def _consumer_row(shape: dict[str, Any]) -> tuple[str, ...]:
     return shape["name"], shape["place"], starts, shape["key"], str(shape["prefetch"]), shape["poison"], kept
 
 
-BROKERS_HEAD = ("BROKER", "ROUTES", "CONSUMERS")
+BROKERS_HEAD = ("BROKER", "ROUTES", "CONSUMERS", "PAUSED")
 BROKERS_EPILOG = """\b
 Examples:
   twiceproof brokers list shop:app
@@ -90,21 +93,32 @@ def list_brokers(target: LedgerTarget, app: str) -> None:
     from .load import load_app
 
     with load_app(app) as found:
-        shapes = [_broker_shape(name, found) for name in found.routing.targets]
+        paused = {one.target: one for one in block(list_pauses(found.store))}
+        shapes = [_broker_shape(name, found, paused.get(name)) for name in found.routing.targets]
     if target.json:
         show_json({"brokers": shapes})
     elif not shapes:
         show_text(f'{app} declares no brokers; declare one with app.broker("main", env("BROKER_URL")).')
     else:
-        rows = [(one["name"], ", ".join(one["routes"]) or "-", ", ".join(one["consumers"]) or "-") for one in shapes]
-        show_table(BROKERS_HEAD, rows)
+        show_table(BROKERS_HEAD, [_broker_row(one) for one in shapes])
 
 
-def _broker_shape(name: str, app: App) -> dict[str, Any]:
+def _broker_row(one: dict[str, Any]) -> tuple[str, ...]:
+    paused = one["paused"]
+    return (
+        one["name"],
+        ", ".join(one["routes"]) or "-",
+        ", ".join(one["consumers"]) or "-",
+        "-" if paused is None else f"{moment(paused['paused_at'])} {paused.get('why', '')}".rstrip(),
+    )
+
+
+def _broker_shape(name: str, app: App, paused: PausedTarget | None) -> dict[str, Any]:
     return {
         "name": name,
         "routes": [route.topics for route in app.routing.routes if route.target == name],
         "consumers": [one.name for one in app.consumers.values() if one.broker == name],
+        "paused": None if paused is None else msgspec.to_builtins(paused),
     }
 
 

@@ -1,4 +1,4 @@
-"""`twiceproof messages list|show|resend|drop`: messages that flows and transactions have sent."""
+"""`twiceproof messages list|show|resend|drop|pause|resume`: messages that flows and transactions have sent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..keys import validate_key
 from ..operations import Operation, block
 from ..outbox import queries
 from ..outbox.message import STATES
+from ..outbox.pauses import PausedTarget, list_pauses, pause_target, resume_target
 from ..outbox.queries import MessageShape, count_messages, list_messages, show_message
 from .output import counted, json_text, moment, show_json, show_moves, show_pairs, show_table, show_text, span
 from .prompts import by_option, confirm, limit_option, login_name, note_option, yes_option
@@ -41,12 +42,23 @@ DROP_EPILOG = """\b
 Examples:
   twiceproof messages drop order:17:paid --note "the order was cancelled" --yes
 """
+PAUSE_EPILOG = """\b
+Examples:
+  twiceproof messages pause partner.example-1f2e3d4c --note "their migration"
+No relay publishes to it until it is resumed; messages to it wait. Relays that run
+notice it within five seconds.
+"""
+RESUME_EPILOG = """\b
+Examples:
+  twiceproof messages resume partner.example-1f2e3d4c
+What waited is published within half a minute.
+"""
 NOT_SENT = tuple(state for state in STATES if state not in ("sent", "dropped"))
 
 
 @click.group(epilog=EPILOG)
 def messages() -> None:
-    """List messages, resend and drop those that wait for review."""
+    """List messages, resend and drop those that wait for review; pause and resume their targets."""
 
 
 @messages.command("list", epilog=EPILOG)
@@ -68,9 +80,13 @@ def list_(target: LedgerTarget, states: tuple[str, ...], receiver: str, topic: s
     with opened(target) as store:
         found = block(list_messages(store, target.tenant, states=chosen, target=receiver, topic=topic, limit=limit + 1))
         counts = block(count_messages(store, target.tenant))
+        paused = block(list_pauses(store))
     if target.json:
-        show_json({"messages": [_shape(one) for one in found[:limit]], "counts": counts, "more": len(found) > limit})
+        shapes = [_shape(one) for one in found[:limit]]
+        show_json({"messages": shapes, "counts": counts, "paused": paused, "more": len(found) > limit})
         return
+    for one in paused:
+        show_text(f"{_paused(one)} Resume it with: {command(target, 'messages', 'resume', one.target)}")
     if not found:
         show_text("No messages.")
         return
@@ -79,6 +95,11 @@ def list_(target: LedgerTarget, states: tuple[str, ...], receiver: str, topic: s
         show_text(f"The oldest pending message is {span(counts.oldest_pending)} old.")
     if counts.held_lanes:
         show_text(f"{counted(counts.held_lanes, 'order key')} held up by a message that waits for review.")
+
+
+def _paused(one: PausedTarget) -> str:
+    why = f": {one.why}" if one.why else ""
+    return f"Nothing is published to {one.target} since {moment(one.paused_at)} (paused by {one.by}{why})."
 
 
 def _row(one: MessageShape) -> tuple[Any, ...]:
@@ -173,3 +194,27 @@ def _settle(
         show_json(_shape(found))
     else:
         show_text(f"{key} to {found.target} is {found.state}.")
+
+
+@messages.command(epilog=PAUSE_EPILOG)
+@click.argument("name", metavar="TARGET")
+@target_options
+@by_option
+@note_option("the pause")
+@click.pass_obj
+def pause(target: LedgerTarget, name: str, by: str | None, note: str) -> None:
+    """Publish nothing more to a broker or webhook until it is resumed."""
+    with opened(target) as store:
+        paused = block(pause_target(store, name, by=validate_key(by or login_name()), why=note))
+    show_json(paused) if target.json else show_text(_paused(paused))
+
+
+@messages.command(epilog=RESUME_EPILOG)
+@click.argument("name", metavar="TARGET")
+@target_options
+@click.pass_obj
+def resume(target: LedgerTarget, name: str) -> None:
+    """Publish to a paused broker or webhook again."""
+    with opened(target) as store:
+        resumed = block(resume_target(store, name))
+    show_json(resumed) if target.json else show_text(f"{name} is published to again.")

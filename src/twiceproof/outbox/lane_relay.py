@@ -2,14 +2,19 @@
 
 The fence is what a relay that was stopped for too long no longer has: it marks nothing then. A sender's write leaves
 the fence alone but changes the version, at which alone an empty lane is removed.
+
+A sender's transaction locks its lane until it ends. A locked lane is left for the next round (`LockedLanes`), so that a
+transaction which stays open delays its own lane and no other.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from ..errors import StoreUnavailable
 from ..operations import Operation
 from ..records import Conflict, Outcome, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
@@ -17,10 +22,17 @@ from .lanes import HELD_LANE, LANE, TICKET_KIND, message_in_lane
 from .message import DROPPED, PARKED, SENT, Message
 from .outcomes import Decision, Park, PutOff, Sent, message_write
 
-__all__ = ["Decisions", "HeldLane", "LanesDone", "finish_lanes", "take_lanes"]
+__all__ = ["Decisions", "HeldLane", "LanesDone", "LockedLanes", "finish_lanes", "finish_locked", "take_lanes"]
+
+
+log = logging.getLogger("twiceproof.relay")
 
 
 SOON_AGAIN = 0.5  # seconds after which a lane is tried again that was left because its target was away
+
+LOCKED_PATIENCE = 0.05  # seconds to wait for a locked lane: the commits of most senders take less
+LAST_PATIENCE = 2.0  # seconds, when the relay ends
+LONG_LOCKED = 5.0  # seconds after which a locked lane is named in the log
 
 UNREADABLE = 60.0  # and one whose first message cannot be opened: the keys may be given meanwhile
 
@@ -57,19 +69,62 @@ def _is_over(record: Record | None) -> bool:
     return record is None or record.state in (SENT, DROPPED)
 
 
+class LockedLanes:
+    """Lanes that senders' open transactions have locked: those still to be taken, and those to be recorded."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}  # by space
+        self._told: set[str] = set()
+        self.untaken: dict[str, Record] = {}
+        self.unrecorded: dict[str, LaneResult] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.untaken or self.unrecorded)
+
+    def look(self, now: float) -> None:
+        """Name those in the log that have been locked for long, once each. `now` is a monotonic time."""
+        locked = self.untaken.keys() | self.unrecorded.keys()
+        self._since = {space: self._since.get(space, now) for space in locked}
+        self._told &= locked
+        for space, since in self._since.items():
+            if now - since >= LONG_LOCKED and space not in self._told:
+                self._told.add(space)
+                tenant, _, target, order = space.split("/", 3)
+                log.warning(
+                    "a transaction has locked the order key %s of %s (tenant %s) for %.0f s: its messages wait until "
+                    "the transaction ends; look for the sender that keeps it open",
+                    order,
+                    target,
+                    tenant,
+                    now - since,
+                )
+
+
+def _is_locked(answer: object) -> bool:
+    return isinstance(answer, StoreUnavailable) and bool(answer.data.get("held")) and not answer.data.get("unsure")
+
+
 # -- taking --------------------------------------------------------------------------------------
 
 
-def take_lanes(store: Store, lanes: Sequence[Record], lease: float, most: int) -> Operation[list[HeldLane]]:
+def take_lanes(
+    store: Store, lanes: Sequence[Record], lease: float, most: int, locked: LockedLanes
+) -> Operation[list[HeldLane]]:
     """Take lanes that were handed out, and read their first messages. A few commits and reads for all of them."""
-    held = yield from _taken(store, lanes, lease)
+    again, locked.untaken = locked.untaken, {}
+    held = yield from _taken(store, list(again.values()), lease, 0.0, locked)
+    held += yield from _taken(
+        store, [one for one in lanes if one.at.space not in again], lease, LOCKED_PATIENCE, locked
+    )
     if held:
         yield from _read_tickets(store, held, max(1, min(most // len(held), (store.batch_limit - 1) // 2)))
         yield from _read_messages(store, held)
     return held
 
 
-def _taken(store: Store, lanes: Sequence[Record], lease: float) -> Operation[list[HeldLane]]:
+def _taken(
+    store: Store, lanes: Sequence[Record], lease: float, patience: float, locked: LockedLanes
+) -> Operation[list[HeldLane]]:
     held: list[HeldLane] = []
     left = list(lanes)
     while left:
@@ -77,8 +132,9 @@ def _taken(store: Store, lanes: Sequence[Record], lease: float) -> Operation[lis
             [Replace(lane.at, None, LANE, version=lane.version, draw=True, queue=lane.queue, due_in=lease)]
             for lane in left
         ]
-        answers = yield from store.write_each(takes)
+        answers = yield from store.write_each(takes, patience=patience)
         pairs = list(zip(left, answers, strict=True))
+        locked.untaken.update({lane.at.space: lane for lane, one in pairs if _is_locked(one)})
         held += [HeldLane(lane, one.fence, one.version) for lane, one in pairs if isinstance(one, Written)]
         left = [found for lane, one in pairs if (found := _still_ours(lane, one)) is not None]
     return held
@@ -148,25 +204,51 @@ Attempted = tuple[Record, Message, Decision | None]  # a message's record as it 
 Decisions = Mapping[str, Attempted]  # by key
 
 
-def finish_lanes(store: Store, done: Sequence[tuple[HeldLane, Decisions]], keep_sent: float) -> Operation[LanesDone]:
-    """Record how the messages of each lane fared, with one batch for each."""
+def finish_lanes(
+    store: Store, done: Sequence[tuple[HeldLane, Decisions]], keep_sent: float, locked: LockedLanes
+) -> Operation[LanesDone]:
+    """Record how the messages of each lane fared, with one batch for each; first, of those that were locked before."""
+    late, locked.unrecorded = list(locked.unrecorded.values()), {}
+    before = yield from _record_results(store, late, 0.0, locked)
     results = [_result(lane, decisions, keep_sent) for lane, decisions in done]
-    answers = yield from store.write_each([result.batch(removing=True) for result in results])
-    refused = _refused(results, answers)
+    now = yield from _record_results(store, results, LOCKED_PATIENCE, locked)
+    return LanesDone(before.lost + now.lost, before.more or now.more)
+
+
+def finish_locked(store: Store, locked: LockedLanes) -> Operation[None]:
+    """Before the relay ends: wait a little longer for what is still to be recorded, which is published again else."""
+    late, locked.unrecorded = list(locked.unrecorded.values()), {}
+    yield from _record_results(store, late, LAST_PATIENCE, locked)
+
+
+def _record_results(
+    store: Store, results: Sequence[LaneResult], patience: float, locked: LockedLanes
+) -> Operation[LanesDone]:
+    if not results:
+        return LanesDone()
+    answers = yield from store.write_each([result.batch(removing=True) for result in results], patience=patience)
+    refused = _refused(results, answers, locked)
     again = [result for result in refused if result.empty]  # a message came meanwhile: the lane stays
     lost = len(refused) - len(again)
     if again:
-        answers = yield from store.write_each([result.batch(removing=False) for result in again])
-        lost += len(_refused(again, answers))
+        answers = yield from store.write_each([result.batch(removing=False) for result in again], patience=patience)
+        lost += len(_refused(again, answers, locked))
     return LanesDone(lost, bool(again) or any(result.due_in == 0 and not result.empty for result in results))
 
 
-def _refused(results: Sequence[LaneResult], answers: Sequence[Outcome | Exception]) -> list[LaneResult]:
-    """Return those that were not written. An error is raised when all answers are there: the lanes fall due again."""
+def _refused(
+    results: Sequence[LaneResult], answers: Sequence[Outcome | Exception], locked: LockedLanes
+) -> list[LaneResult]:
+    """Return those that were not written, and keep those that are locked.
+
+    An error is raised when all answers are there: the lanes fall due again.
+    """
+    pairs = list(zip(results, answers, strict=True))
+    locked.unrecorded.update({one.lane.record.at.space: one for one, answer in pairs if _is_locked(answer)})
     for answer in answers:
-        if isinstance(answer, Exception):
+        if isinstance(answer, Exception) and not _is_locked(answer):
             raise answer
-    return [result for result, answer in zip(results, answers, strict=True) if not isinstance(answer, Written)]
+    return [one for one, answer in pairs if not isinstance(answer, Written) and not _is_locked(answer)]
 
 
 def _result(lane: HeldLane, decisions: Decisions, keep_sent: float) -> LaneResult:

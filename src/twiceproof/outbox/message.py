@@ -10,11 +10,12 @@ import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from ..brokers.base import OutgoingMessage
 from ..claims.claim import body_of
@@ -97,6 +98,7 @@ class Payload(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(Message).decode
 _sorted = msgspec.json.Encoder(order="deterministic").encode
+_decode_numbers = msgspec.json.Decoder(float_hook=lambda text: _plain_number(text)).decode
 
 
 def message_of(record: Record) -> Message:
@@ -125,9 +127,21 @@ def encode_body(body: Any, content_type: str | None) -> Payload:
         encoded = json_of(body)
     except ValueError as error:
         raise Misuse(f"The body of a message has no JSON form ({error}); send plain data, or bytes.") from None
-    # The order in which a dictionary was filled makes no other body.
-    alike = _sorted(msgspec.json.decode(encoded))
-    return Payload(encoded.decode(), JSON, sha256(alike).hexdigest(), len(encoded))
+    return Payload(encoded.decode(), JSON, sha256(_plain_json(encoded)).hexdigest(), len(encoded))
+
+
+def _plain_json(encoded: bytes) -> bytes:
+    """Return a JSON value in the form that `twiceproof_send` in PostgreSQL makes of it too.
+
+    Neither the order in which a dictionary was filled nor the spelling of a number makes another body.
+    """
+    return _sorted(_decode_numbers(encoded))
+
+
+def _plain_number(text: str) -> Raw:
+    digits = f"{Decimal(text):f}"
+    plain = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return Raw(b"0" if plain == "-0" else plain.encode())
 
 
 def message_address(tenant: str, target: str, key: str) -> Address:

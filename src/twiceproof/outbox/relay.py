@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct, structs
 
@@ -22,7 +23,7 @@ from ..operations import block
 from ..records import Conflict, Lost, Record, Written
 from ..stores.base import Store
 from ..stores.notifications import SOON, queue_channel
-from .lane_relay import Decisions, HeldLane, LanesDone, finish_lanes, take_lanes
+from .lane_relay import Decisions, HeldLane, LanesDone, LockedLanes, finish_lanes, finish_locked, take_lanes
 from .lanes import LANE
 from .message import MESSAGE_KIND, PUBLISHING, Message, message_of, outgoing, queue_of_target
 from .outcomes import (
@@ -38,6 +39,7 @@ from .outcomes import (
     parked_without_answer,
     withdrawal,
 )
+from .pauses import LOOK_EVERY, PauseWatch, pause_target
 from .routing import Publisher, Routing, Target
 
 __all__ = ["LEASE", "Relay", "TargetRelay", "Tried"]
@@ -46,6 +48,7 @@ __all__ = ["LEASE", "Relay", "TargetRelay", "Tried"]
 log = logging.getLogger("twiceproof.relay")
 
 LEASE = 30.0  # seconds for which a message that was handed out is hidden from other relays
+LOCKED_LOOK = 0.2  # seconds until a lane is tried again that a sender's transaction has locked
 LOOK = 0.5  # seconds between two looks whether a thread has ended, so that signals are handled
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0  # seconds, while the store or a target cannot be reached
 
@@ -127,6 +130,8 @@ class TargetRelay:
         self._broker: Publisher | None = None
         self._target_outage = Outage(f"the target {target.name}", clock)
         self._store_outage = Outage("the store", clock)
+        self._locked = LockedLanes()
+        self._pause = PauseWatch(store, target.name, clock.monotonic)
         self._busy: frozenset[str] = frozenset()  # queues that filled the last hand-out
         self._store_time = 0.0  # the store's time, less our own monotonic time
         self._watch = store.watch(())
@@ -149,6 +154,9 @@ class TargetRelay:
         self._watch.wake()
 
     def close(self) -> None:
+        if self._locked.unrecorded:
+            with suppress(StoreError):
+                block(finish_locked(self._store, self._locked))
         self._watch.close()
         broker, self._broker = self._broker, None
         if broker is not None and not self.target.shared:
@@ -169,16 +177,22 @@ class TargetRelay:
         return self._target_outage.left or pause
 
     def _round(self) -> float:
+        if self._pause.first and self._pause.look():
+            return LOOK_EVERY
         limit = self._limit
         found, next_in = self._hand_out(limit)
+        if found and self._pause.look():  # what was handed out is due again when it is no longer hidden
+            return LOOK_EVERY
         more = False
-        if found:
+        if found or self._locked:
             out = self._prepare(found)
             self._publish(out.tried)
             more = self._record(out)
+            self._locked.look(self._clock.monotonic())
         if more or len(found) >= limit or (found and next_in is not None and next_in <= 0):
             return 0.0
-        return SOON if next_in is None else min(SOON, max(0.01, next_in))
+        soon = LOCKED_LOOK if self._locked else SOON
+        return soon if next_in is None else min(soon, max(0.01, next_in))
 
     @property
     def _limit(self) -> int:
@@ -208,7 +222,9 @@ class TargetRelay:
     def _prepare(self, records: Sequence[Record]) -> HandOut:
         """Read what was handed out; of lanes, their first messages. Left out is what another relay has by now."""
         lanes = [record for record in records if record.state == LANE]
-        held = block(take_lanes(self._store, lanes, self._lease, self.target.most)) if lanes else []
+        held: list[HeldLane] = []
+        if lanes or self._locked.untaken:
+            held = block(take_lanes(self._store, lanes, self._lease, self.target.most, self._locked))
         tried = [one for record in records if record.state != LANE and (one := _read(record, None)) is not None]
         for lane in held:
             tried += _first_of(lane)
@@ -266,10 +282,20 @@ class TargetRelay:
 
     def _watch_target(self, answers: Sequence[Publication]) -> None:
         away = [answer for answer in answers if isinstance(answer, Refused) and answer.away]
+        gone = next((answer for answer in away if answer.gone), None)
+        if gone is not None:
+            self._pause_target(gone.why)
+            return
         if len(away) == len(answers):
             self._target_outage.fail(away[0].why, away[0].retry_after)
         elif not away:
             self._target_outage.end()
+
+    def _pause_target(self, why: str) -> None:
+        name = self.target.name
+        block(pause_target(self._store, name, by="relay", why=why))
+        self._pause.forget()
+        log.error("paused the target %s: %s; publish to it again with: twiceproof messages resume %s", name, why, name)
 
     def _count(self, answer: Publication, decision: Decision) -> None:
         self.counts[{Sent: "published", PutOff: "refused", Park: "parked", Left: "away"}[type(decision)]] += 1
@@ -287,7 +313,9 @@ class TargetRelay:
         alone = [one for one in out.tried if one.lane is None and one.decision is not None]
         writes = [message_write(one.record, one.decision, self.target.keep_sent) for one in alone if one.decision]
         answers = self._store.write_each([[write] for write in writes if write is not None]).block()
-        done = block(finish_lanes(self._store, out.of_lanes(), self.target.keep_sent)) if out.lanes else LanesDone()
+        done = LanesDone()
+        if out.lanes or self._locked.unrecorded:
+            done = block(finish_lanes(self._store, out.of_lanes(), self.target.keep_sent, self._locked))
         self.counts["not marked"] += done.lost + sum(isinstance(answer, Conflict | Lost) for answer in answers)
         for answer in answers:
             if isinstance(answer, StoreError) and not isinstance(answer, CannotOpen):

@@ -16,7 +16,6 @@ __all__ = ["WebhookPublisher"]
 
 
 AT_ONCE = 8
-PAUSE_WHEN_GONE = 3_600.0  # seconds: a receiver that answers 410 wants no more
 GONE = 410
 ASKS_TO_WAIT = (429, 503)
 NO_TIME = Refused("there was no time left in this round", away=True)
@@ -94,8 +93,7 @@ class WebhookPublisher:
         if answer.ok:
             return Confirmed(str(answer.status))
         if answer.status == GONE:
-            why = "the receiver answered 410 Gone, so that nothing is sent to it for an hour; remove its route"
-            return Refused(why, retry_after=PAUSE_WHEN_GONE, away=True)
+            return Refused("the receiver answered 410 Gone: it wants no more messages", away=True, gone=True)
         wait = self._wait(answer.retry_after) if answer.status in ASKS_TO_WAIT else None
         return Refused(f"the receiver answered {answer.status}", retry_after=wait)
 

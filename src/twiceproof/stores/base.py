@@ -89,8 +89,13 @@ class Store(Protocol):
         """What lies in these spaces, of these kinds: of each space (and kind) at most so much, the first by key; in no
         order."""
 
-    def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
-        """Several `write`s at once, each for itself: they share commits. An error is the answer to its own."""
+    def write_each(
+        self, batches: Sequence[Sequence[Write]], *, patience: float | None = None
+    ) -> Request[Sequence[Outcome | Exception]]:
+        """Several `write`s at once, each for itself: they share commits. An error is the answer to its own.
+
+        `patience`: for how many seconds to try one whose space another transaction holds; by default the store's.
+        """
 
     def read_each(self, addresses: Sequence[Address]) -> Request[Sequence[Found]]:
         """Several `read`s at once."""

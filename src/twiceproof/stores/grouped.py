@@ -112,12 +112,18 @@ class GroupedStore:
             raise BadWrite("`also` is of the same space as the write; pass it as one of the writes instead.")
         return Batch((also,), self._ids())
 
-    def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
+    def write_each(
+        self, batches: Sequence[Sequence[Write]], *, patience: float | None = None
+    ) -> Request[Sequence[Outcome | Exception]]:
         for writes in batches:
             validate_writes(writes, self.batch_limit)
         if self._closed:
             self._refuse()
-        return CommitEach([self._writes.request(Batch(tuple(writes), self._ids())) for writes in batches])
+        commits = [self._writes.request(Batch(tuple(writes), self._ids())) for writes in batches]
+        if patience is not None:
+            for pending in commits:
+                pending.until = self._clock.monotonic() + patience
+        return CommitEach(commits)
 
     def read_each(self, addresses: Sequence[Address]) -> Request[Sequence[Found]]:
         for at in addresses:

@@ -158,6 +158,7 @@ def held_elsewhere(*, unsure: bool) -> StoreUnavailable:
         f"Another transaction has held this space for too long; {state}. "
         "Look for a long-running transaction in the database, then try again.",
         unsure=unsure,
+        held=True,
     )
 
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.unit.outbox.stand_in import StandInBroker
-from twiceproof import App
+from twiceproof import App, PayloadMismatch
 from twiceproof.outbox.message import message_of
 
 pytestmark = pytest.mark.server
@@ -124,3 +124,49 @@ def test_what_could_not_be_published_is_refused(ledger: Ledger, values: tuple[An
     with pytest.raises(psycopg.errors.InvalidParameterValue):
         ledger.run(SEND, *values)
     assert ledger.published() == []
+
+
+BODIES = [
+    {"order": 17, "a": [1, {"z": None, "aa": True}], "": {}},
+    [],
+    'text with " \\ / \x01 \x7f \n é 𝄞 \u2028',
+    {"price": 1.5, "zero": 0.0, "minus": -0.0, "whole": 100.0, "large": 1e20, "small": 1e-7, "next": 1e16},
+    {"b": 1, "a": 2, "ä": 3, "aa": 4, "𝄞": 5, "\uffff": 6},
+    12345678901234567890,
+    1.2345678901234568e17,
+    None,
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: str(body)[:20])
+@pytest.mark.parametrize("first", ["python", "sql"])
+def test_a_message_of_python_and_one_of_sql_with_the_same_key_and_body_are_one(
+    ledger: Ledger, first: str, body: Any
+) -> None:
+    import json
+
+    text = json.dumps(body, ensure_ascii=False)
+    if first == "python":
+        assert not ledger.app.send("orders.paid", body, key="k").earlier
+        assert ledger.run(SEND, "main", "orders.paid", text, "k") == (False,)
+    else:
+        assert ledger.run(SEND, "main", "orders.paid", text, "k") == (True,)
+        assert ledger.app.send("orders.paid", body, key="k").earlier
+    assert ledger.published() == ["k"]
+    assert ledger.run(SEND, "main", "orders.paid", text, "k") == (False,)  # its body is dropped, the digest is not
+    assert ledger.app.send("orders.paid", body, key="k").earlier
+
+
+@pytest.mark.parametrize("spelt", ["1.50", "15e-1", "0.15e1"])
+def test_how_a_number_is_spelt_makes_no_other_body(ledger: Ledger, spelt: str) -> None:
+    ledger.app.send("orders.paid", {"price": 1.5}, key="k")
+    assert ledger.run(SEND, "main", "orders.paid", f'{{"price": {spelt}}}', "k") == (False,)
+
+
+def test_another_body_is_refused_on_both_sides(ledger: Ledger) -> None:
+    ledger.app.send("orders.paid", {"price": 1.5}, key="a")
+    with pytest.raises(psycopg.errors.UniqueViolation, match="use another key"):
+        ledger.run(SEND, "main", "orders.paid", '{"price": 1.51}', "a")
+    ledger.run(SEND, "main", "orders.paid", '{"price": 1.5}', "b")
+    with pytest.raises(PayloadMismatch):
+        ledger.app.send("orders.paid", {"price": "1.5"}, key="b")

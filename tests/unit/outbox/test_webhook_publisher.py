@@ -86,7 +86,7 @@ def test_what_the_receiver_answers_decides(receiver: Receiver) -> None:
     assert hook.publish([message("a")], 30) == [Refused("the receiver answered 302")]
     (gone,) = hook.publish([message("a")], 30)
     assert isinstance(gone, Refused)
-    assert (gone.away, gone.retry_after) == (True, 3_600.0)  # the target is paused, and no message touched
+    assert (gone.away, gone.gone) == (True, True)  # the target is paused, and no message touched
     (cut,) = hook.publish([message("a")], 30)
     assert isinstance(cut, Unconfirmed)
     assert len(receiver.requests) == 4  # the redirect was not followed

@@ -3,7 +3,29 @@
 -- rights of the ledger's owner. It notifies nobody: a NOTIFY in a transaction makes all commits queue behind one lock, so
 -- that relays find the message at their next look.
 --
--- Returns true for a new message, and false if there is one with this key and body. `body` is compared as jsonb.
+-- Returns true for a new message, and false if there is one with this key and body, also one that `app.send` wrote.
+
+-- A JSON value as text of one form, which `encode_body` in outbox/message.py makes as well: members in the order of their
+-- names' bytes, no blanks, numbers without exponents and without zeros at the end.
+CREATE FUNCTION {schema}.twiceproof_plain_json(value jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    CASE jsonb_typeof(value)
+        WHEN 'object' THEN
+            RETURN (SELECT concat('{', string_agg(
+                        concat(to_jsonb(e.key)::text, ':', {schema}.twiceproof_plain_json(e.value)), ','
+                        ORDER BY e.key COLLATE "C"), '}')
+                    FROM jsonb_each(value) AS e);
+        WHEN 'array' THEN
+            RETURN (SELECT concat('[', string_agg({schema}.twiceproof_plain_json(e.value), ',' ORDER BY e.place), ']')
+                    FROM jsonb_array_elements(value) WITH ORDINALITY AS e(value, place));
+        WHEN 'number' THEN
+            RETURN trim_scale((value #>> '{}')::numeric)::text;
+        ELSE
+            RETURN value::text;
+    END CASE;
+END $$;
+
 CREATE FUNCTION {schema}.twiceproof_send(
     target text, topic text, body json, key text, headers json DEFAULT '{}', place text DEFAULT NULL,
     tenant text DEFAULT 'default'
@@ -11,7 +33,7 @@ CREATE FUNCTION {schema}.twiceproof_send(
 #variable_conflict use_variable
 DECLARE
     message_space text := concat(tenant, '/~out/', target, '/', key);
-    digest text := encode(sha256(convert_to(body::jsonb::text, 'UTF8')), 'hex');
+    digest text := encode(sha256(convert_to({schema}.twiceproof_plain_json(body::jsonb), 'UTF8')), 'hex');
     at double precision := {schema}.twiceproof_now();
     found_body json;
 BEGIN
@@ -59,3 +81,4 @@ BEGIN
     RETURN false;
 END $$;
 REVOKE ALL ON FUNCTION {schema}.twiceproof_send(text, text, json, text, json, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {schema}.twiceproof_plain_json(jsonb) FROM PUBLIC;
