@@ -219,7 +219,7 @@ class ImapFolder(Struct, frozen=True):
                 if len(found) == 1:
                     return Happened(SentMail(message_id))
                 if found:
-                    return Unknown(f"{len(found)} found: the mail is several times in the sent folder")
+                    return Unknown.several((f"UID {one.decode()}" for one in found), "the sent folder")
                 return self._not_found(server)
         except (OSError, imaplib.IMAP4.error) as error:
             return Unknown(f"the sent folder at {self.host} cannot be searched ({_one_line(error)})")
