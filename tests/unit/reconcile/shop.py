@@ -133,9 +133,7 @@ def wrong_in_seeded_world(shop: Shop, size: int, dice: random.Random, planted: i
     asked = {"duplicates": twice, "differ": changed, "missing": gone, "extra": extra}
     there = {(check, f"order:{number}") for check, numbers in asked.items() for number in numbers}
     found = {(one.check.partition(":")[0], one.key) for one in shop.run(app).findings}
-    return [
-        f"{what} {one}" for what, some in (("not found:", there - found), ("false:", found - there)) for one in some
-    ]
+    return [*(f"not found: {one}" for one in there - found), *(f"false: {one}" for one in found - there)]
 
 
 def wrong_symptoms(shop: Shop, size: int, dice: random.Random, planted: int = 50) -> list[str]:
