@@ -67,10 +67,10 @@ class MariadbServer(ServerProcess):
         return pymysql.connect(host=self.host, port=self.port, user="root", database=database, autocommit=True)
 
     def create_database(self) -> str:
-        """A fresh, empty database; returns its URL."""
+        """A fresh, empty database whose texts are compared to the letter; returns its URL."""
         name = f"tp_{uuid4().hex}"
         with self.connect() as admin, admin.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+            cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ from ..flows.triggers.schedule import DueSchedules
 from ..flows.workers.due_work import DueRuns, DueWork
 from ..inbound.hook import Hook
 from ..keys import KeyWatch, fingerprint, validate_key
-from ..operations import block
+from ..operations import Operation, block
 from ..safe_text import store_words
 from ..settings import Settings, from_environment
 from ..stores.base import Store
@@ -139,12 +139,18 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
             best_effort=best_effort,
             url=self.settings.url,
         )
+        self.parts.report_several = self._report_several
         self.schedules = DueSchedules(self.store)
         self.polls = DuePolls(self.store, self._heartbeat)
         ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
         self.incidents: list[Incidents] = []
         self.reconciliations: dict[str, Reconciliation] = {}
+
+    def _report_several(self, space: str, step: str, found: Sequence[str]) -> Operation[None]:
+        from ..reconcile.looking import report_several
+
+        return report_several(self.store, space, step, found)
 
     # -- the ledger from the source of truth -----------------------------------------------------
 

@@ -75,9 +75,12 @@ class Reconciliations:
         patience = seconds(grace, name="grace", positive=False)
 
         def declare(function: Callable[..., Any]) -> Any:
+            from ..reconcile.findings import LOOKS
             from ..reconcile.reconciliation import Reconciliation
 
             called = operation_name(function, name, "reconcile")
+            if called == LOOKS:
+                raise Misuse(f"{LOOKS} is the name of what steps find when they look; give another name=.")
             if not inspect.isgeneratorfunction(function):
                 raise Misuse(f"{called} yields no checks; write a `def` with yield find.duplicates(…), and the like.")
             place = None if directory is None else Path(directory)

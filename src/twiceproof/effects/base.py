@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
@@ -21,6 +21,8 @@ R_co = TypeVar("R_co", covariant=True)
 # names of their HTTP headers. Set around `perform` and `look`.
 outgoing_headers: ContextVar[Mapping[str, str]] = ContextVar("twiceproof_outgoing_headers", default={})  # noqa: B039
 
+SHOWN = 20  # ids in a message
+
 
 class Happened(Struct, frozen=True):
     """The effect happened. `receipt` is what the step would have returned."""
@@ -33,9 +35,18 @@ class Absent(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """The other system cannot tell."""
+    """The other system cannot tell. `found` are the ids of the records, where several were found for one effect: the
+    run stops for review, and a finding lists them."""
 
     why: str = ""
+    found: tuple[str, ...] = ()
+
+    @classmethod
+    def several(cls, ids: Iterable[object], where: str = "") -> Unknown:
+        """Several records were found, and which of them is the effect's cannot be told."""
+        known = tuple(map(str, ids))
+        place = f" in {where}" if where else ""
+        return cls(f"{len(known)} found{place}: {', '.join(known[:SHOWN])}{'…' if len(known) > SHOWN else ''}", known)
 
 
 Look = Happened | Absent | Unknown

@@ -7,15 +7,18 @@ one is carried out, and a change that was made is recognised by its mark, or by 
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct, structs
 
 from ..clock import jitter
-from ..errors import Misuse, NotDone, OutcomeUnknown
+from ..errors import Misuse, NotDone, OutcomeUnknown, TwiceproofError
+from ..keys.canonical import digest
 from ..keys.duration import seconds
 from .base import Absent, Happened, Look, Unknown
 from .http_answers import refuse, succeeded
@@ -57,8 +60,8 @@ class DocumentChange(Struct, frozen=True):
         return Any
 
     def describe(self) -> dict[str, Any]:
-        what = f"{getattr(self.change, '__module__', '')}.{getattr(self.change, '__qualname__', 'change')}"
-        return {**self.call.describe(), "change": what, **({"mark": self.mark} if self.mark else {})}
+        mark = {"mark": self.mark} if self.mark else {}
+        return {**self.call.describe(), "change": _described(self.change), **mark}
 
     def perform(self, effect_key: str) -> Any:
         """Return the document as it was written, or as it is if the change is in it already."""
@@ -147,6 +150,41 @@ class DocumentChange(Struct, frozen=True):
         return Absent() if self.mark else Unknown("the document is not as the change would leave it")
 
 
+def _described(change: Change) -> str:
+    """The function's name, and a digest of the plain values that it captured: with others it is another change.
+
+    Values that are not plain (a client, a connection) are not part of it: they may differ from process to process.
+    """
+    function, *given = _unwrapped(change)
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', 'change')}"
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    captured = [*zip(code.co_freevars, map(_cell, cells), strict=True)] if code is not None else []
+    captured += enumerate([*(getattr(function, "__defaults__", None) or ()), *given])
+    captured += sorted((getattr(function, "__kwdefaults__", None) or {}).items())
+    plain = [(str(at), text) for at, value in captured if (text := _plain(value))]
+    return f"{name} {sha256(repr(plain).encode()).hexdigest()[:16]}" if plain else name
+
+
+def _unwrapped(change: Any) -> tuple[Any, ...]:
+    if isinstance(change, functools.partial):
+        return change.func, *change.args, sorted(change.keywords.items())
+    return (change,)
+
+
+def _cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the variable is not set yet
+        return None
+
+
+def _plain(value: Any) -> str:
+    try:
+        return "" if value is None or callable(value) else digest(value)
+    except TwiceproofError:
+        return ""
+
+
 def change(
     url: str,
     change: Change,
@@ -164,7 +202,8 @@ def change(
     Args:
         url: Where the document is read and written.
         change: A pure function from the document to the changed one. Made twice it must be the same (`status = paid`),
-            or `mark` must be given (`count += 1`).
+            or `mark` must be given (`count += 1`). Plain values that it captured are part of the effect: a replay with
+            others stops for review.
         mark: A field of the document with a list of effect keys: a change whose key is in it is not made again.
         auth, headers, name, timeout, client: As for `http.post`; the time is for each request.
         method: How it is written: PUT, or PATCH where the server takes a whole document so.

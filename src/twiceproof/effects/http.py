@@ -6,7 +6,6 @@ by a look at the destination, by its method. It is sent once: no retries, no red
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, Unpack
@@ -42,8 +41,6 @@ __all__ = [
 ]
 
 
-log = logging.getLogger("twiceproof")
-
 Duration = str | float | timedelta
 Keep = Literal["body", "status", "response"]
 IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")
@@ -76,9 +73,13 @@ class Find(Struct, frozen=True):
         if not isinstance(found, list):
             return Happened(found) if found is not None else Unknown(f"nothing is at {self.at or 'the answer'}")
         if len(found) > 1:
-            log.warning("a look found %s records for one effect: duplicates at the destination", len(found))
-            return Unknown(f"{len(found)} found")
+            return Unknown.several(_id_of(one, number) for number, one in enumerate(found, 1))
         return Happened(found[0]) if found else Absent()
+
+
+def _id_of(record: Any, number: int) -> str:
+    known = record.get("id") if isinstance(record, dict) else None
+    return str(known) if isinstance(known, str | int) else f"number {number} of the answer"
 
 
 def find(

@@ -3,33 +3,41 @@
 The Message-ID is made of the effect key, so every attempt at one step sends the same mail. That alone does not stop a
 second copy: mail servers deliver what they are given. When no answer comes after a mail was handed over, the folder of
 sent mails is searched for the Message-ID; without a folder to search, a person decides.
+
+`via=mail.graph(…)` and `via=mail.gmail(…)` make a draft that carries the key, and send the draft: such a mail can be
+looked for by itself.
 """
 
 from __future__ import annotations
 
 import imaplib
+import logging
 import re
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate, getaddresses
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
-from ..errors import Misuse
+from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..keys.duration import seconds
 from ..secret import Secret, secrets_of
 from .base import Absent, Happened, Look, Unknown, outgoing_headers
+from .mail_drafts import FoundMails, GmailMailbox, GraphMailbox, Mailbox, gmail, graph
 from .repeat import NEVER, Declared, check
 from .smtp import SmtpServer, smtp
 
-__all__ = ["ImapFolder", "MailSending", "SentMail", "imap", "message", "send", "smtp"]
+__all__ = ["DraftSending", "ImapFolder", "MailSending", "SentMail", "gmail", "graph", "imap", "message", "send", "smtp"]
 
+log = logging.getLogger("twiceproof")
+
+T = TypeVar("T")
 RECIPIENTS = ("To", "Cc", "Bcc")
 VARYING = ("date", "message-id")  # not part of what is asked for: they differ between attempts, or are made here
 OURS = "tp_"  # how every effect key begins
@@ -37,8 +45,8 @@ COPY_TIME = 60.0  # seconds that a provider may need to put a copy into the sent
 
 
 class SentMail(Struct, frozen=True):
-    """`refused` has the server's answer for each recipient that it refused. None: the mail was found in the folder of
-    sent mails, which does not tell."""
+    """`refused` has the server's answer for each recipient that it refused. None: it is not known, because the folder
+    of sent mails, Graph and Gmail do not tell."""
 
     message_id: str
     refused: dict[str, str] | None = None
@@ -59,15 +67,30 @@ def message(
     return made
 
 
-def send(message: EmailMessage, *, via: SmtpServer, look: ImapFolder | None = None) -> MailSending:
+@overload
+def send(message: EmailMessage, *, via: SmtpServer, look: ImapFolder | None = None) -> MailSending: ...
+
+
+@overload
+def send(message: EmailMessage, *, via: GraphMailbox | GmailMailbox) -> DraftSending: ...
+
+
+def send(
+    message: EmailMessage, *, via: SmtpServer | GraphMailbox | GmailMailbox, look: ImapFolder | None = None
+) -> MailSending | DraftSending:
     """Send a message to its To, Cc and Bcc in one transaction.
 
-    A recipient that the server refuses gets nothing, and is reported in the result; the others get the mail.
+    A recipient that an SMTP server refuses gets nothing, and is reported in the result; the others get the mail.
+
+    Args:
+        message: What is sent.
+        via: `mail.smtp(…)`, `mail.graph(…)` or `mail.gmail(…)`.
+        look: `mail.imap(…)`, the folder of mails sent by SMTP. Graph and Gmail are asked themselves.
     """
     if not isinstance(message, EmailMessage):
         raise Misuse("mail.send takes an email.message.EmailMessage; make one with mail.message(…).")
-    if not isinstance(via, SmtpServer):
-        raise Misuse('via= is a mail server; write via=mail.smtp("smtp.example.org", …).')
+    if not isinstance(via, SmtpServer | GraphMailbox | GmailMailbox):
+        raise Misuse('via= is a mail server; write mail.smtp("smtp.example.org", …), mail.graph(…) or mail.gmail(…).')
     if look is not None and not isinstance(look, ImapFolder):
         raise Misuse('look= is the folder of sent mails; write look=mail.imap("imap.example.org", …).')
     if message["Message-ID"]:
@@ -76,7 +99,11 @@ def send(message: EmailMessage, *, via: SmtpServer, look: ImapFolder | None = No
     senders = _addresses(message, ("Sender",)) or _addresses(message, ("From",))
     if not people or len(senders) != 1 or "@" not in senders[0]:
         raise Misuse("A message needs one sender (From, or Sender) and a recipient (To, Cc or Bcc); give both.")
-    return MailSending(_settled(message), senders[0], tuple(people), via, look)
+    if isinstance(via, SmtpServer):
+        return MailSending(_settled(message), senders[0], tuple(people), via, look)
+    if look is not None:
+        raise Misuse("Graph and Gmail are asked themselves whether a mail was sent; leave look= out.")
+    return DraftSending(_settled(message), senders[0], tuple(people), via, tuple(_addresses(message, ("Bcc",))))
 
 
 class MailSending(Struct, frozen=True):
@@ -126,6 +153,80 @@ class MailSending(Struct, frozen=True):
         if self.folder is None:
             return Unknown("there is no folder to look into; give mail.send a look=mail.imap(…)")
         return self.folder.find(self.message_id(effect_key))
+
+
+class DraftSending(Struct, frozen=True):
+    """`mail.send(…)` by a mailbox: `check`, because a mail is there as a draft, as a sent mail, or not at all."""
+
+    data: bytes
+    sender: str
+    people: tuple[str, ...]
+    via: Mailbox
+    hidden: tuple[str, ...] = ()  # Bcc
+
+    @property
+    def name(self) -> str:
+        return f"mail to {self.people[0]}{' and others' if len(self.people) > 1 else ''}"
+
+    @property
+    def repeat(self) -> Declared:
+        return check(self.look, settling=self.via.api.timeout + self.via.settling)
+
+    @property
+    def result_type(self) -> Any:
+        return SentMail
+
+    def describe(self) -> dict[str, Any]:
+        asked = {"mail from": self.sender, "to": list(self.people), "via": self.via.api.host}
+        return {**asked, "sha256": sha256(self.data).hexdigest()}
+
+    def message_id(self, effect_key: str) -> str:
+        return f"<{effect_key}@{self.sender.rpartition('@')[2]}>"
+
+    def perform(self, effect_key: str) -> SentMail:
+        """Send the draft that is there, or make one. Only the sending itself can leave open whether it was done."""
+        found = self._before(lambda: self._find(effect_key))
+        if not found.sent:
+            draft = found.drafts[0] if found.drafts else self._before(lambda: self._create(effect_key))
+            if not self.via.send(draft, effect_key):
+                raise OutcomeUnknown(f"the draft of {self.name} is gone: sent by an earlier attempt, or removed.")
+        self._remove_others(effect_key, found)
+        return SentMail(self.message_id(effect_key))
+
+    def _before(self, work: Callable[[], T]) -> T:
+        """Until a draft is sent nobody gets a mail: what fails or stays without an answer so far was not done."""
+        try:
+            return work()
+        except OutcomeUnknown as error:
+            raise NotDone(str(error), retry_after=error.data.get("retry_after")) from error
+
+    def _find(self, effect_key: str) -> FoundMails:
+        return self.via.find(self.message_id(effect_key), effect_key)
+
+    def _create(self, effect_key: str) -> str:
+        mail = _parsed(self.data)
+        mail["Message-ID"] = self.message_id(effect_key)
+        if self.hidden:
+            mail["Bcc"] = ", ".join(self.hidden)
+        return self.via.create(mail, effect_key)
+
+    def _remove_others(self, effect_key: str, found: FoundMails) -> None:
+        """Remove drafts that are left of attempts whose answers were lost. A mailbox that refuses keeps them."""
+        others = found.drafts if found.sent else found.drafts[1:]
+        try:
+            for draft in others:
+                self.via.remove(draft)
+        except (NotDone, OutcomeUnknown) as error:
+            log.warning("%s was sent, and a draft of it could not be removed: %s", self.name, error)
+
+    def look(self, effect_key: str) -> Look:
+        try:
+            found = self._find(effect_key)
+        except (NotDone, OutcomeUnknown, LookupError, TypeError) as error:
+            return Unknown(f"the mailbox at {self.via.api.host} cannot be searched ({_one_line(error)})")
+        if len(found.sent) > 1:
+            return Unknown.several(found.sent, "the mailbox")
+        return Happened(SentMail(self.message_id(effect_key))) if found.sent else Absent()
 
 
 # -- messages ------------------------------------------------------------------------------------------
@@ -219,7 +320,7 @@ class ImapFolder(Struct, frozen=True):
                 if len(found) == 1:
                     return Happened(SentMail(message_id))
                 if found:
-                    return Unknown(f"{len(found)} found: the mail is several times in the sent folder")
+                    return Unknown.several((f"UID {one.decode()}" for one in found), "the sent folder")
                 return self._not_found(server)
         except (OSError, imaplib.IMAP4.error) as error:
             return Unknown(f"the sent folder at {self.host} cannot be searched ({_one_line(error)})")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..clock import jitter, system_clock
 from ..errors import Misuse, NotDone, TwiceproofError
@@ -230,6 +230,7 @@ def find_or_create(
     values: Mapping[str, Any] | None = None,
     returning: Sequence[str] = (),
     mark: str = "",
+    normalized: bool = False,
 ) -> RowEffect:
     """Find the row with this key, or insert it with these values. A row that is there is left as it is.
 
@@ -241,8 +242,10 @@ def find_or_create(
         returning: Further columns that the result contains.
         mark: A column that is given the effect key of the call that inserts the row: `created` is then true for that
             call even if it is repeated after a crash.
+        normalized: Says that texts of the key are always given in one form (strip, casefold). Without it a column
+            whose collation takes different texts for the same is refused.
     """
-    return _effect("find_or_create", db, table, key, values, returning, mark)
+    return _effect("find_or_create", db, RowRequest(table, key, values or {}, returning, mark, normalized))
 
 
 def upsert(
@@ -253,12 +256,13 @@ def upsert(
     values: Mapping[str, Any],
     returning: Sequence[str] = (),
     mark: str = "",
+    normalized: bool = False,
 ) -> RowEffect:
     """Insert the row with this key, or set these columns of the one that is there. An equal row is not written.
 
     The arguments are those of `find_or_create`.
     """
-    return _effect("upsert", db, table, key, values, returning, mark)
+    return _effect("upsert", db, RowRequest(table, key, values, returning, mark, normalized))
 
 
 def insert_once(
@@ -269,36 +273,30 @@ def insert_once(
     values: Mapping[str, Any],
     returning: Sequence[str] = (),
     mark: str = "",
+    normalized: bool = False,
 ) -> RowEffect:
     """Insert the row with this key. The same row again is no error; other values under the same key are refused.
 
     The arguments are those of `find_or_create`.
     """
-    return _effect("insert_once", db, table, key, values, returning, mark)
+    return _effect("insert_once", db, RowRequest(table, key, values, returning, mark, normalized))
 
 
-def _effect(
-    verb: Verb,
-    db: Any,
-    table: str,
-    key: Mapping[str, Any],
-    values: Mapping[str, Any] | None,
-    returning: Sequence[str],
-    mark: str,
-) -> RowEffect:
-    given = dict(values or {})
+def _effect(verb: Verb, db: Any, asked: RowRequest) -> RowEffect:
+    key, given, mark = asked.key, dict(asked.values or {}), asked.mark
     if not isinstance(key, Mapping) or not key:
         raise Misuse(f'sql.{verb} needs key={{"column": value}}; give the columns of a unique index.')
-    if isinstance(returning, str):
-        raise Misuse(f"returning={returning!r} is one text; give a list of columns.")
-    for name in (*table.split("."), *key, *given, *returning, *([mark] if mark else ())):
+    if isinstance(asked.returning, str):
+        raise Misuse(f"returning={asked.returning!r} is one text; give a list of columns.")
+    for name in (*asked.table.split("."), *key, *given, *asked.returning, *([mark] if mark else ())):
         _refuse_name(name)
     for name in {*key} & {*given, mark}:
         raise Misuse(f"{name} is in key= and given once more; leave it in key= alone.")
     for part, allowed in ((key, KEY_TYPES), (given, VALUE_TYPES)):
         for name, value in part.items():
             _refuse_value(name, value, allowed)
-    return RowEffect(verb, db, RowRequest(table, dict(key), given, tuple(returning), mark))
+    plain = structs.replace(asked, key=dict(key), values=given, returning=tuple(asked.returning))
+    return RowEffect(verb, db, plain)
 
 
 def _refuse_name(name: Any) -> None:

@@ -1,4 +1,6 @@
-"""PostgreSQL, SQLite, MariaDB and MySQL: what their catalogues say of a table, and how statements are written for each.
+"""PostgreSQL, SQLite and MariaDB: what their catalogues say of a table, and how statements are written for each.
+
+MySQL is taken for a MariaDB without RETURNING, and is unverified.
 
 Names are quoted and values are parameters. A write names its conflict target, so that another unique index which
 refuses a row is not taken for the key's.
@@ -69,6 +71,9 @@ class DialectRules(Protocol):
     def same_bytes(self, column: str) -> str:
         """The condition that a text has this value to the letter, whatever the collation takes for the same."""
 
+    def merged_by(self, column: TableColumn, index: FoundIndex) -> str:
+        """The collation or type by which the index takes different texts for the same; "": it tells all apart."""
+
     def encode(self, value: Any, column: TableColumn) -> Any:
         """The value as the driver takes it."""
 
@@ -115,6 +120,8 @@ CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(number, place)
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number AND k.number > 0
 WHERE i.indrelid = %s AND i.indisunique AND k.place <= i.indnkeyatts ORDER BY c.relname, k.place"""
 
+NOT_DETERMINISTIC = " (not deterministic)"
+
 
 class PostgresRules:
     mark = "%s"
@@ -128,7 +135,7 @@ class PostgresRules:
             return None
         ((oid, in_schema, relation),) = found
         columns = {
-            column: TableColumn(column, kind, collation if exact else f"{collation} (not deterministic)")
+            column: TableColumn(column, kind, collation if exact else collation + NOT_DETERMINISTIC)
             for column, kind, collation, exact in connection.run(PG_COLUMNS, [oid]).rows
         }
         listed = _grouped(connection.run(PG_INDEXES, [oid]).rows)
@@ -165,6 +172,11 @@ class PostgresRules:
 
     def same_bytes(self, column: str) -> str:
         return f"convert_to({self.quote(column)}::text, 'UTF8') = convert_to(%s::text, 'UTF8')"
+
+    def merged_by(self, column: TableColumn, index: FoundIndex) -> str:
+        if column.type == "citext":
+            return "type citext"
+        return f"collation {column.collation}" if column.collation.endswith(NOT_DETERMINISTIC) else ""
 
     def encode(self, value: Any, column: TableColumn) -> Any:
         value = _plain_enum(value)
@@ -236,6 +248,10 @@ class SqliteRules:
 
     def same_bytes(self, column: str) -> str:
         return f"CAST({self.quote(column)} AS BLOB) = CAST(? AS BLOB)"
+
+    def merged_by(self, column: TableColumn, index: FoundIndex) -> str:
+        by = index.collations[index.columns.index(column.name)]
+        return "" if by.upper() in ("", "BINARY") else f"collation {by}"
 
     def encode(self, value: Any, column: TableColumn) -> Any:
         value = _plain_enum(value)
@@ -310,6 +326,11 @@ class MariadbRules:
 
     def same_bytes(self, column: str) -> str:
         return f"CAST(CONVERT({self.quote(column)} USING utf8mb4) AS BINARY) = CAST(%s AS BINARY)"
+
+    def merged_by(self, column: TableColumn, index: FoundIndex) -> str:
+        """Only `_bin` compares every letter. Most `_bin` collations ignore spaces at the end: found when it happens."""
+        exact = not column.collation or column.collation.endswith("_bin")
+        return "" if exact else f"collation {column.collation}"
 
     def encode(self, value: Any, column: TableColumn) -> Any:
         value = _in_utc(_plain_enum(value))

@@ -32,19 +32,21 @@ MOST_TABLES = 1_000
 
 
 class RowRequest(Struct, frozen=True):
-    """Which row is asked for, and what it is to contain. `mark` is a column for the effect key of who inserts it."""
+    """Which row is asked for, and what it is to contain. `mark` is a column for the effect key of who inserts it;
+    `normalized` says that texts of the key are in one form, whatever the collation merges."""
 
     table: str
     key: Mapping[str, Any]
     values: Mapping[str, Any]
-    returning: tuple[str, ...] = ()
+    returning: Sequence[str] = ()  # a tuple, once it is checked
     mark: str = ""
+    normalized: bool = False
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """What its statements depend on."""
         texts = tuple(isinstance(value, str) for value in self.key.values())
-        return self.table, tuple(self.key), texts, tuple(self.values), self.returning, self.mark
+        return self.table, tuple(self.key), texts, tuple(self.values), tuple(self.returning), self.mark, self.normalized
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -279,6 +281,7 @@ def _written(connection: SqlConnection, request: RowRequest, until: float) -> _S
         raise NotDone(f"There is no table {request.table} for this user; create it, or correct its name.", final=True)
     _refuse_unknown_columns(request, table)
     index = _index_of(request, table)
+    _refuse_merging(connection, rules, request, table, index)
     columns = tuple(dict.fromkeys((*table.primary, *request.written, *request.returning)))
     return _Statements(rules, table, index, columns, *_texts(rules, table, index, request, columns), until)
 
@@ -319,6 +322,23 @@ def _refuse_unknown_columns(request: RowRequest, table: FoundTable) -> None:
             f"{request.table} has no column {', '.join(unknown)}; it has {', '.join(table.columns)}. Use these.",
             final=True,
         )
+
+
+def _refuse_merging(
+    connection: SqlConnection, rules: DialectRules, request: RowRequest, table: FoundTable, index: FoundIndex
+) -> None:
+    """Refuse an index by which different texts are one key. Told at first use: two such keys may come much later."""
+    texts = () if request.normalized else (name for name, value in request.key.items() if isinstance(value, str))
+    for name in texts:
+        by = rules.merged_by(table.columns[name], index)
+        if by:
+            raise NotDone(
+                f"{request.table} compares {name} by {by}, which takes different texts for the same key (ana and ANA, "
+                f"for example). Nothing was written. Declare the column so that it tells them apart "
+                f"({_EXACT[connection.dialect]}); or bring {name} into one form first (strip, casefold) and say "
+                "normalized=True.",
+                final=True,
+            )
 
 
 def _index_of(request: RowRequest, table: FoundTable) -> FoundIndex:

@@ -184,5 +184,5 @@ class RowFinding(Struct, frozen=True):
         except (NotDone, OutcomeUnknown) as error:
             return Unknown(str(error))
         if len(rows) > 1 and self.several == "review":
-            return Unknown(f"{len(rows)} found: {', '.join(row.id for row in rows)}")
+            return Unknown.several((row.id for row in rows), self.table.name)
         return Happened(FoundRow(rows[0].id, None, [row.id for row in rows[1:]])) if rows else Absent()

@@ -6,7 +6,7 @@ import copy
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -71,6 +71,8 @@ class Runtime:
         self.verdicts = ErrorRegistry()
         self.lives: dict[str, Lifetime] = {}  # retention of the flows that are declared here
         self.beside_worker: list[Callable[[], Any]] = []  # make what runs beside a worker: relay, readers of queues
+        # Records a finding: a run's space, a step, and the ids of the several records that its probe found.
+        self.report_several: Callable[[str, str, Sequence[str]], Operation[None]] | None = None
         self._draining = False
 
     @property

@@ -28,6 +28,7 @@ __all__ = [
     "ACKNOWLEDGED",
     "ACTED",
     "EVERY_STATE",
+    "LOOKS",
     "OPEN",
     "OPEN_STATES",
     "RESOLVED",
@@ -57,6 +58,7 @@ OPERATION = "@reconcile"
 OPEN, ACKNOWLEDGED, SUPPRESSED, ACTED, RESOLVED = "open", "acknowledged", "suppressed", "acted", "resolved"
 OPEN_STATES = (OPEN, ACKNOWLEDGED, SUPPRESSED, ACTED)
 EVERY_STATE = (*OPEN_STATES, RESOLVED)
+LOOKS = "effect-looks"  # in place of a reconciliation's name: what steps found when they looked for their effect
 KEEP = 90 * 86_400.0  # seconds for which a resolved finding is kept
 TOGETHER = 200  # findings that are written at once
 
@@ -425,5 +427,7 @@ def count_findings(store: Store, most: int = 1_000) -> Operation[FindingCounts]:
     for note in (note_of(record.body) for record in (yield from scan_all(store, NOTE))):
         for source, count in note.rows.items():
             rows[note.name, source] = rows.get((note.name, source), 0) + count
+        if note.name == LOOKS:  # has no runs, whose age would mean something
+            continue
         whole[note.name] = min(whole.get(note.name, note.whole or 0.0), note.whole or 0.0)
     return FindingCounts(counts, rows, whole, page.now)

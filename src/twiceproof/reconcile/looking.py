@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..claims.claim import parse_space, run_address
 from ..effects.base import Absent, Happened, Unknown
 from ..flows.limits import Rate, admit
-from ..operations import block
+from ..operations import Operation, block
 from ..stores.base import Store
 from .checks import Comparison, Discrepancy, judge
+from .findings import LOOKS, ReconcileNote, record_run
 from .ledger_rows import LedgerSource
 from .readers import Reading, Row, RowReader, as_reader
 from .sources import KeyedSource, SourceOrigin, SourceRow, read_source
 
-__all__ = ["SecondLook", "Wanted"]
+__all__ = ["SecondLook", "Wanted", "report_several"]
 
 Wanted = tuple[Comparison, str]  # a check, and the key of a suspect
 DEFAULT_RATE = Rate(10, 1.0)  # looks at a source that has `look=`
@@ -131,3 +133,19 @@ def _rows_of(answer: Any, reading: Reading) -> list[Row] | Unknown:
         return [answer]
     reader: RowReader = answer if isinstance(answer, RowReader) else as_reader(list(answer))
     return list(reader.rows(reading))
+
+
+# -- looks of single steps -----------------------------------------------------------------------
+
+
+def report_several(store: Store, space: str, step: str, found: Sequence[str]) -> Operation[None]:
+    """Record a finding: a step looked for its effect, and the destination has several records for it.
+
+    The run itself stops for review. The finding has the ids, counts for the gauge and is notified of, as those of a
+    reconciliation are; a person resolves it. The same records found again are the same finding.
+    """
+    run = parse_space(space)
+    now = (yield from store.read(run_address(space))).now
+    summary = f"{step} of {run.operation}/{run.key} is {len(found)} times at its destination: {', '.join(found)}"
+    seen = Discrepancy("several-found", f"{run.operation}/{run.key} {step}", tuple(sorted(found)), summary)
+    yield from record_run(store, run.tenant, ReconcileNote(LOOKS, now), [seen], (), ())

@@ -21,6 +21,8 @@ from twiceproof.effects.sql_databases import database_of
 from twiceproof.prove.simulators import (
     AirtableSimulator,
     DataverseSimulator,
+    GmailSimulator,
+    GraphSimulator,
     SharePointSimulator,
     SheetsSimulator,
 )
@@ -217,6 +219,19 @@ def _table(simulator: Callable[[], Any], make: Callable[[str], Any]) -> Making:
     return making
 
 
+def _drafted(simulator: Callable[[], Any], via: Callable[[str], Any]) -> Making:
+    @contextlib.contextmanager
+    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+        message = mail.message(sender="shop@example.org", to="ada@example.org", subject="Order 17", text="Thank you")
+        with simulator() as running:
+            made = _simulated(running, lambda url: mail.send(message, via=via(url)), lambda: list(running.sent), "POST")
+            made.lose_answer = lambda: running.lose_answer("POST", "/send")
+            made.concurrent = False  # two drafts could both be sent: the step's claim keeps attempts apart
+            yield made
+
+    return making
+
+
 # -- SQL -----------------------------------------------------------------------------------------------
 
 
@@ -298,6 +313,12 @@ SUBJECTS: dict[str, Making] = {
     "sheets, simulated": _table(
         lambda: SheetsSimulator(["id", "total"]),
         lambda url: table.sheets("doc1", "Orders", auth=lambda: TOKEN, url=url, timeout=5),
+    ),
+    "mail by Graph, simulated": _drafted(
+        GraphSimulator, lambda url: mail.graph(auth=lambda: TOKEN, url=url, timeout=5)
+    ),
+    "mail by Gmail, simulated": _drafted(
+        GmailSimulator, lambda url: mail.gmail(auth=lambda: TOKEN, url=url, timeout=5)
     ),
     "sharepoint, simulated": _table(
         SharePointSimulator, lambda url: table.sharepoint("site", "Orders", auth=lambda: TOKEN, url=url, timeout=5)

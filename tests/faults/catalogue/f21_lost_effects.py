@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from tests.faults.catalogue.row_races import row_races
 from tests.faults.finding import Finding
 from tests.faults.planted import plant_ordered
 from tests.faults.trial import Trial
@@ -42,6 +43,7 @@ def run(trial: Trial, finding: Finding) -> None:
             for complaint in one(worlds[row.id], row, dice, finding):
                 finding.violated(f"{row.id}, seed {trial.seed}, run {nth}: {complaint}")
         finding.reach("effects", runs, runs)
+        row_races(trial, finding)
         control(trial, finding)
     finally:
         for world in worlds.values():

@@ -1,4 +1,7 @@
-"""F22: a source is cut off, empty, shrunk or repeats itself: nothing is called missing, undone or resolved by it."""
+"""F22: a source is cut off, empty, shrunk or repeats itself: nothing is called missing, undone or resolved by it.
+
+Beside it, reconciliations of full size: what is planted among many rows, random surplus, and runs that are killed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
+from tests.faults.catalogue.reconcile_scenes import killed_runs, random_worlds, seeded_worlds
 from tests.faults.finding import Finding
 from tests.faults.trial import Trial
 from twiceproof import App
@@ -108,6 +112,9 @@ def run(trial: Trial, finding: Finding) -> None:
             finding.violated(f"seed {trial.seed}, number {number}, {way}: {what}")
     finding.reach("readings of a source that is not whole", times, times)
     over_the_cap(trial, finding)
+    seeded_worlds(trial, finding)
+    random_worlds(trial, finding)
+    killed_runs(trial, finding)
     control(trial, finding)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Iterator
@@ -265,3 +266,31 @@ def test_an_examination_names_what_a_server_does_not_do(ignores: bool, keeps: bo
 def test_a_condition_of_ones_own_is_refused() -> None:
     with pytest.raises(Misuse, match="writes If-Match itself"):
         http.change("https://example.com/doc", paid, headers={"If-Match": "*"})
+
+
+def setting(status: str, client: Any = None) -> Effect[Any]:
+    def change(document: dict[str, Any], by: str = "ada") -> dict[str, Any]:
+        return {**document, "status": status, "client": bool(client)}
+
+    return http.change("https://example.com/doc", change)
+
+
+def test_a_change_with_other_captured_values_is_another_effect() -> None:
+    assert setting("paid").describe() == setting("paid").describe()
+    assert setting("paid").describe() != setting("open").describe()
+    assert "paid" not in str(setting("paid").describe())
+
+
+def test_what_is_not_plain_is_no_part_of_the_effect() -> None:
+    assert setting("paid", object()).describe() == setting("paid", threading.Lock()).describe()
+
+
+def test_a_change_by_partial_is_described_by_its_function_and_values() -> None:
+    def change(status: str, document: dict[str, Any]) -> dict[str, Any]:
+        return {**document, "status": status}
+
+    def described(status: str) -> str:
+        return str(http.change("https://example.com/doc", functools.partial(change, status)).describe()["change"])
+
+    first, other, again = described("paid"), described("open"), described("paid")
+    assert first == again != other and "change" in first

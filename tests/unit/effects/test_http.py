@@ -303,7 +303,7 @@ def looked(answer: bytes, find: http.Find = FIND, **options: Any) -> Any:
     [
         (answering({"items": [{"id": 1}]}), Happened({"id": 1})),
         (answering({"items": []}), Absent()),
-        (answering({"items": [{"id": 1}, {"id": 2}]}), Unknown("2 found")),
+        (answering({"items": [{"id": 1}, {"id": 2}]}), Unknown("2 found: 1, 2", ("1", "2"))),
         (answering({}, 404), Absent()),
         (answering({}, 500), Unknown("the look was answered with 500")),
         (answering({}, 429), Unknown("the look was answered with 429")),

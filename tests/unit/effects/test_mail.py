@@ -151,7 +151,9 @@ def test_two_copies_of_one_mail_are_left_to_a_person(dovecot: Dovecot) -> None:
     for _ in range(2):
         dovecot.store("twice", stored())
     look = mail.send(welcome(), via=by(1), look=sent_folder(dovecot, "twice")).look(KEY)
-    assert isinstance(look, Unknown) and look.why.startswith("2 found")
+    assert (
+        isinstance(look, Unknown) and look.why.startswith("2 found in the sent folder: UID ") and len(look.found) == 2
+    )
 
 
 @pytest.mark.server

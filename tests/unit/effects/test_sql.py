@@ -19,6 +19,7 @@ from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknow
 from twiceproof.effects import sql, sql_dialects
 from twiceproof.effects.base import Effect
 from twiceproof.effects.sql import Row
+from twiceproof.effects.sql_connection import SqlError
 from twiceproof.effects.sql_databases import database_of
 from twiceproof.prove.clocks import ManualClock
 
@@ -352,17 +353,48 @@ FOLDED = {
     "postgresql": "CREATE COLLATION folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false); "
     "CREATE TABLE people (email TEXT COLLATE folded PRIMARY KEY, name TEXT)",
     "sqlite": "CREATE TABLE people (email TEXT COLLATE NOCASE PRIMARY KEY, name TEXT)",
-    "mysql": "CREATE TABLE people (email VARCHAR(100) PRIMARY KEY, name TEXT)",  # MariaDB's default
+    "mysql": "CREATE TABLE people (email VARCHAR(100) COLLATE utf8mb4_general_ci PRIMARY KEY, name TEXT)",
 }
+
+
+@pytest.mark.parametrize("verb", ["find_or_create", "upsert", "insert_once"])
+def test_a_collation_that_merges_keys_is_refused_at_first_use(place: Place, verb: str) -> None:
+    place.run(*FOLDED[place.dialect].split("; "))
+    first = getattr(sql, verb)(place.url, "people", key={"email": "ana@example.com"}, values={"name": "Ana"})
+    with pytest.raises(
+        NotDone, match=r"compares email by collation .* Nothing was written\. .*normalized=True"
+    ) as told:
+        first.perform("tp_1")
+    assert told.value.final and isinstance(first.look("tp_1"), Unknown)
+    assert place.run("SELECT email FROM people") == []
+
+
+@pytest.mark.server
+def test_a_type_that_merges_keys_is_refused_at_first_use(postgres_dsn: str) -> None:
+    place = Place(postgres_dsn)
+    try:
+        place.run("CREATE EXTENSION citext")
+    except SqlError:
+        pytest.skip("this PostgreSQL has no citext")
+    place.run("CREATE TABLE people (email citext PRIMARY KEY)")
+    with pytest.raises(NotDone, match="compares email by type citext"):
+        sql.find_or_create(place.url, "people", key=ANA).perform("tp_1")
+    database_of(place.url).close_idle()
+
+
+def test_the_collation_counts_for_texts_only(place: Place) -> None:
+    folded = {"postgresql": "", "sqlite": "COLLATE NOCASE", "mysql": "COLLATE utf8mb4_general_ci"}[place.dialect]
+    place.run(f"CREATE TABLE sizes (number INTEGER PRIMARY KEY, name VARCHAR(20) {folded})")
+    assert sql.find_or_create(place.url, "sizes", key={"number": 7}, values={"name": "x"}).perform("tp_1").created
 
 
 @pytest.mark.parametrize("verb", ["find_or_create", "upsert", "insert_once"])
 def test_two_keys_that_the_collation_merges_are_refused_with_the_cure(place: Place, verb: str) -> None:
     place.run(*FOLDED[place.dialect].split("; "))
     make = getattr(sql, verb)
-    first = make(place.url, "people", key={"email": "ana@example.com"}, values={"name": "Ana"})
+    first = make(place.url, "people", key={"email": "ana@example.com"}, values={"name": "Ana"}, normalized=True)
     assert first.perform("tp_1").created and not first.perform("tp_1").created
-    merged = make(place.url, "people", key={"email": "ANA@example.com"}, values={"name": "Eve"})
+    merged = make(place.url, "people", key={"email": "ANA@example.com"}, values={"name": "Eve"}, normalized=True)
     with pytest.raises(NotDone, match=r"takes the two for the same\. Nothing was written\. Bring email") as refusal:
         merged.perform("tp_2")
     assert refusal.value.final and isinstance(merged.look("tp_2"), Unknown)
@@ -492,9 +524,11 @@ def test_what_cannot_be_asked_for_is_refused_when_it_is_written(wrong: dict[str,
 def test_an_index_of_another_collation_than_its_column_is_used_as_it_compares(tmp_path: Path) -> None:
     place = sqlite_place(tmp_path)
     place.run("CREATE TABLE people (email TEXT)", "CREATE UNIQUE INDEX one ON people (email COLLATE NOCASE)")
-    sql.find_or_create(place.url, "people", key=ANA).perform("tp_1")
+    with pytest.raises(NotDone, match="by collation NOCASE"):
+        sql.find_or_create(place.url, "people", key=ANA).perform("tp_1")
+    sql.find_or_create(place.url, "people", key=ANA, normalized=True).perform("tp_1")
     with contextlib.closing(place.connection()), pytest.raises(NotDone, match="takes the two for the same"):
-        sql.find_or_create(place.url, "people", key={"email": "ANA@example.com"}).perform("tp_2")
+        sql.find_or_create(place.url, "people", key={"email": "ANA@example.com"}, normalized=True).perform("tp_2")
 
 
 @pytest.mark.server

@@ -19,7 +19,7 @@ import pytest
 from tests.unit.effects.sql_places import EVERYWHERE, Place, places
 from twiceproof.effects import sql
 
-PROCESSES, CALLERS, KEYS = 4, 8, 50
+PROCESSES, CALLERS, KEYS = 4, 8, 50  # F21 has 4, 50 and 200
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 
@@ -47,17 +47,17 @@ def source_of(place: Place, level: str) -> Iterator[Any]:
         yield lent
 
 
-def ask(place: Place, verb: str, level: str, seed: str) -> list[int]:
+def ask(place: Place, verb: str, level: str, seed: str, count: int) -> list[int]:
     """Return the keys that this caller was told to have created. Every caller has an order of its own."""
-    keys = list(range(KEYS))
+    keys = list(range(count))
     random.Random(seed).shuffle(keys)
     with source_of(place, level) as source:
         make = partial(getattr(sql, verb), source, "customers", values={"name": "x"})
         return [key for key in keys if make(key={"email": f"{key}@example.com"}).perform(f"tp_{seed}").created]
 
 
-def worker(url: str, verb: str, level: str, number: str) -> None:
-    """One process of `CALLERS` threads. It prints what they created."""
+def worker(url: str, verb: str, level: str, callers: str, keys: str, number: str) -> None:
+    """One process of so many threads. It prints what they created."""
     place = object.__new__(Place)
     place.url, place.dialect = url, url.partition(":")[0].replace("mariadb", "mysql")
     created: list[list[int]] = []
@@ -65,11 +65,11 @@ def worker(url: str, verb: str, level: str, number: str) -> None:
 
     def call(caller: int) -> None:
         try:
-            created.append(ask(place, verb, level, f"{number}-{caller}"))
+            created.append(ask(place, verb, level, f"{number}-{caller}", int(keys)))
         except Exception as error:  # noqa: BLE001 - reported to the test
             errors.append(error)
 
-    threads = [threading.Thread(target=call, args=(caller,)) for caller in range(CALLERS)]
+    threads = [threading.Thread(target=call, args=(caller,)) for caller in range(int(callers))]
     print("ready", flush=True)
     sys.stdin.readline()
     for thread in threads:
@@ -79,8 +79,9 @@ def worker(url: str, verb: str, level: str, number: str) -> None:
     print(json.dumps({"created": [key for keys in created for key in keys], "errors": [repr(e) for e in errors]}))
 
 
-def race(place: Place, verb: str, level: str) -> Counter[int]:
-    command = [sys.executable, "-m", "tests.unit.effects.test_sql_races", place.url, verb, level]
+def race(place: Place, verb: str, level: str, callers: int = CALLERS, keys: int = KEYS) -> Counter[int]:
+    given = [place.url, verb, level, str(callers), str(keys)]
+    command = [sys.executable, "-m", "tests.unit.effects.test_sql_races", *given]
     crew = [
         subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for number in range(PROCESSES)
@@ -88,7 +89,7 @@ def race(place: Place, verb: str, level: str) -> Counter[int]:
     try:
         for process in crew:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        told = [json.loads(process.communicate("go\n", timeout=120)[0]) for process in crew]
+        told = [json.loads(process.communicate("go\n", timeout=300)[0]) for process in crew]
     finally:
         for process in crew:
             process.kill()

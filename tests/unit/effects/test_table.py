@@ -89,7 +89,7 @@ def test_a_second_row_by_another_writer_is_reported_and_nothing_is_deleted(
     assert [row["total"] for row in place.simulator.rows] == ["by hand", "9.90"]
     assert "has 2 rows for id='17'" in caplog.text
     look = place.finding().look(KEY)
-    assert isinstance(look, Unknown) and look.why.startswith("2 found: ")
+    assert isinstance(look, Unknown) and look.why.startswith("2 found in ") and len(look.found) == 2
     assert {one.method for one in place.simulator.requests} == {"GET", "POST"}
 
 

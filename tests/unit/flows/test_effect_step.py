@@ -141,6 +141,26 @@ def test_an_unknown_outcome_at_a_destination_that_cannot_tell_is_for_a_person(st
     assert len(bank.requests) == 1
 
 
+def test_several_records_for_one_effect_are_a_review_and_one_finding(stage: Stage, is_async: bool) -> None:
+    bank = Bank(errors=[OutcomeUnknown("no answer")], answer=Unknown.several(["pay_1", "pay_2"], "the bank"))
+    flow = pay_flow(stage, bank, is_async=is_async)
+    with pytest.raises(NeedsReview, match="2 found in the bank: pay_1, pay_2"):
+        flow(17)
+    app = stage.process()
+    (found,) = app.findings()
+    assert (found.reconciliation, found.check, found.refs) == ("effect-looks", "several-found", ("pay_1", "pay_2"))
+    assert "is 2 times at its destination: pay_1, pay_2" in found.summary and found.next
+    app.resolve_finding(found.id, by="ada")
+    assert app.findings() == []
+
+
+def test_one_record_that_cannot_be_told_is_no_finding(stage: Stage, is_async: bool) -> None:
+    bank = Bank(errors=[OutcomeUnknown("no answer")], answer=Unknown("down"))
+    with pytest.raises(NeedsReview):
+        pay_flow(stage, bank, is_async=is_async)(17)
+    assert stage.process().findings() == []
+
+
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_process_killed_between_effect_and_record_does_not_repeat_it(stage: Stage, landed: bool) -> None:
     bank = Bank()

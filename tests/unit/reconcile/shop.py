@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -107,3 +108,60 @@ class Shop:
 def kinds(report: RunReport) -> Counter[str]:
     """What was found, by the kind of check."""
     return Counter(found.check.partition(":")[0] for found in report.findings)
+
+
+# -- worlds of any size --------------------------------------------------------------------------
+
+
+def wrong_in_seeded_world(shop: Shop, size: int, dice: random.Random, planted: int = 50) -> list[str]:
+    """Plant so many of each kind among `size` rows. Return what is not found, and what is found without being there."""
+    shop.options.update(acts=False, ledger=False)
+    app = shop.process()
+    for number in range(size):
+        shop.order(number)
+        shop.invoice(number)
+    chosen = dice.sample(range(size), planted * 3)
+    twice, changed, gone = chosen[:planted], chosen[planted : planted * 2], set(chosen[planted * 2 :])
+    for number in changed:
+        shop.books[number]["amount"] = 11
+    for number in twice:
+        shop.invoice(number)
+    shop.books[:] = [row for row in shop.books if row["reference"] not in gone]
+    extra = range(2 * size, 2 * size + planted)
+    for number in extra:
+        shop.invoice(number)
+    asked = {"duplicates": twice, "differ": changed, "missing": gone, "extra": extra}
+    there = {(check, f"order:{number}") for check, numbers in asked.items() for number in numbers}
+    found = {(one.check.partition(":")[0], one.key) for one in shop.run(app).findings}
+    return [*(f"not found: {one}" for one in there - found), *(f"false: {one}" for one in found - there)]
+
+
+def wrong_symptoms(shop: Shop, size: int, dice: random.Random, planted: int = 50) -> list[str]:
+    """The same for two records of one identity, two charges for one order, and two mails to one customer."""
+    app, now = shop.stage.process(), datetime.fromtimestamp(shop.stage.clock.now(), UTC).isoformat()
+    chosen = dice.sample(range(size), planted)
+    people = [{"id": number, "email": f"u{number}@b.de"} for number in range(size)]
+    people += [{"id": size + number, "email": f" U{number}@B.de"} for number in chosen]
+    charges = [{"id": f"ch_{at}", "order": number} for at, number in enumerate([*range(size), *chosen])]
+    mails = [{"id": at, "to": f"u{number}@b.de", "at": now} for at, number in enumerate([*range(size), *chosen])]
+
+    @app.reconcile(every="1d", grace="0s")
+    def invoices(find: Any) -> Iterable[Any]:
+        yield find.same_identity(find.source("people", people, key="{id}", id="{id}"))
+        yield find.charges_per_order(find.source("charges", charges, key="{id}", id="{id}"), order="{order}")
+        yield find.mails_per_customer(find.source("mails", mails, key="{id}", id="{id}", at="{at}"), customer="{to}")
+
+    found = Counter(one.check for one in shop.run(app).findings)
+    keys = {one.key for one in app.findings(limit=10_000)}
+    there = {f"u{number}@b.de" for number in chosen} | {str(number) for number in chosen}
+    told = [f"{check}: {count} found of {planted}" for check, count in found.items() if count != planted]
+    return told + ([] if len(found) == 3 and keys == there else [f"{len(keys ^ there)} keys are wrong ({set(found)})"])
+
+
+def surplus_run(shop: Shop, app: App, dice: random.Random) -> RunReport:
+    """Add one to three surplus invoices for each of three of thirty orders, anywhere in the books, and run."""
+    for number in dice.sample(range(1, 31), 3):
+        for _ in range(dice.randint(1, 3)):
+            id_ = dice.choice(["a", "in", "z"]) + str(dice.random())
+            shop.books.insert(dice.randrange(len(shop.books) + 1), {"id": id_, "reference": number, "amount": 10})
+    return shop.run(app)

@@ -343,6 +343,8 @@ class StepRunner:
         """Probe the destination, and record what follows from its answer."""
         session, call = self._session, self._call
         look = yield from self._probe()
+        if isinstance(look, Unknown) and look.found and session.parts.report_several is not None:
+            yield from session.parts.report_several(session.space, call.name, look.found)
         move = on_probe(self._step.plan, entry, look, self._ledger.now(), roll=session.parts.roll)
         if isinstance(move, Adopt):
             self._complete(structs.replace(entry.note, reason="found at its destination"), move.receipt)

@@ -4,6 +4,14 @@ They are ours: a test against one shows that a client follows the documents, not
 """
 
 from .dataverse import DataverseSimulator
+from .mailboxes import GmailSimulator, GraphSimulator
 from .tables import AirtableSimulator, SharePointSimulator, SheetsSimulator
 
-__all__ = ["AirtableSimulator", "DataverseSimulator", "SharePointSimulator", "SheetsSimulator"]
+__all__ = [
+    "AirtableSimulator",
+    "DataverseSimulator",
+    "GmailSimulator",
+    "GraphSimulator",
+    "SharePointSimulator",
+    "SheetsSimulator",
+]

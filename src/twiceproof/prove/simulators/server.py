@@ -42,7 +42,7 @@ class Simulator:
     def __init__(self) -> None:
         self.requests: list[SimulatedRequest] = []
         self.before: Callable[[SimulatedRequest], None] | None = None  # for what others do in between
-        self._faults: list[tuple[str, SimulatedAnswer | None]] = []
+        self._faults: list[tuple[str, str, SimulatedAnswer | None]] = []
         self._mutex = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
 
@@ -51,13 +51,13 @@ class Simulator:
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def lose_answer(self, method: str) -> None:
-        """Carry out the next request with this method, and hang up instead of answering."""
-        self._faults.append((method, None))
+    def lose_answer(self, method: str, ending: str = "") -> None:
+        """Carry out the next request with this method, whose path ends so, and hang up instead of answering."""
+        self._faults.append((method, ending, None))
 
-    def refuse(self, method: str, answer: SimulatedAnswer) -> None:
-        """Answer the next request with this method so, without carrying it out."""
-        self._faults.append((method, answer))
+    def refuse(self, method: str, answer: SimulatedAnswer, ending: str = "") -> None:
+        """Answer the next request with this method, whose path ends so, without carrying it out."""
+        self._faults.append((method, ending, answer))
 
     # -- serving ---------------------------------------------------------------------------------
 
@@ -118,9 +118,10 @@ class Simulator:
 
     def _faulty(self, request: SimulatedRequest) -> tuple[bool, SimulatedAnswer | None]:
         for fault in self._faults:
-            if fault[0] == request.method:
+            method, ending, answer = fault
+            if method == request.method and request.path.endswith(ending):
                 self._faults.remove(fault)
-                return fault[1] is None, fault[1]
+                return answer is None, answer
         return False, None
 
 
