@@ -67,7 +67,7 @@ def test_awaiting_a_step_that_is_declared_with_def_says_what_to_write(stage: Sta
     async def sync(order: int) -> str:
         return await book()  # type: ignore[misc]
 
-    with pytest.raises(NeedsReview, match="TypeError: .*call it without await, or declare it with async def"):
+    with pytest.raises(NeedsReview, match=r"TypeError: .*call it without await, or declare it with async def"):
         asyncio.run(sync(1))
 
 

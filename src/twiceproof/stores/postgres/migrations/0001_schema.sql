@@ -16,11 +16,7 @@ CREATE TABLE {schema}.twiceproof_records (
     nonce       text COLLATE "C" NOT NULL,
     queue       text COLLATE "C" NOT NULL,
     body        text COLLATE "C" NOT NULL
-) WITH (
-    fillfactor = 85, -- room for a heartbeat's update on the same page, which touches no index
-    -- Finished claims are deleted as fast as new ones come. The defaults would wait until a fifth of the table is dead.
-    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000
-);
+) WITH (fillfactor = 85); -- room for a heartbeat's update on the same page, which touches no index
 
 CREATE UNIQUE INDEX twiceproof_records_at ON {schema}.twiceproof_records (space, kind, key);
 -- The condition holds for every row. It keeps this index out of lookups by address, which would choose it while the
