@@ -177,12 +177,20 @@ class ResultType:
     def warn_if_too_large(self, room: int) -> None:
         """Warn, before the effect runs, if the last result was too large to keep: the next may be, too."""
         if self._too_large > room:
-            warnings.warn(
+            self._warn(
                 f"{self._name} returned {self._too_large:,} bytes before, more than the {room:,} that can be kept; its "
                 "run will wait for a person. Give the app a place for large values (resources=…), or return less.",
-                ResultTypeWarning,
-                stacklevel=2,
             )
+
+    def _warn(self, message: str) -> None:
+        """Warn at the function's own line: the frames here are ours, and a worker's thread has no others."""
+        function = inspect.unwrap(self._function)
+        if not inspect.isfunction(function):
+            warnings.warn(message, ResultTypeWarning, stacklevel=3)
+            return
+        code, seen = function.__code__, function.__globals__.setdefault("__warningregistry__", {})
+        place = (code.co_filename, code.co_firstlineno)
+        warnings.warn_explicit(message, ResultTypeWarning, *place, module=function.__module__, registry=seen)
 
     def fits(self, packed: Packed) -> bool:
         """Return whether a result fits its declared type. Decided when it is recorded, and stored with it."""
@@ -205,11 +213,9 @@ class ResultType:
         except msgspec.ValidationError as error:
             if not loose:
                 raise Misfit(f"its result on record no longer fits what {self._name} declares ({error})") from None
-            warnings.warn(
+            self._warn(
                 f"{self._name} returned something else than it declares ({error}); it is handed back as "
                 "plain JSON. Correct the annotation.",
-                ResultTypeWarning,
-                stacklevel=2,
             )
             return msgspec.json.decode(text)
 
@@ -217,22 +223,18 @@ class ResultType:
         """Warn if this value will not come back as it is. Called after it is recorded: the warning may be an error."""
         if packed.spill is not None and packed.spill.reason:
             self._too_large = max(self._too_large, packed.spill.size)
-            warnings.warn(
+            self._warn(
                 f"The result of {self._name} is not kept ({packed.spill.reason}); a duplicate will be told so. "
                 "Return something smaller or plainer.",
-                ResultTypeWarning,
-                stacklevel=2,
             )
         elif not self._typed:
             self._mind_untyped(value, packed)
 
     def _mind_untyped(self, value: Any, packed: Packed) -> None:
         if type(value) not in PLAIN:
-            warnings.warn(
+            self._warn(
                 f"{self._name} returns {type(value).__name__} and does not declare it, so it comes back as "
                 f"plain JSON, the first time too. Annotate it: -> {type(value).__name__}",
-                ResultTypeWarning,
-                stacklevel=3,
             )
         elif not self._looked and value and isinstance(value, list | dict):
             self._looked = True  # once: this is on the way of every call
@@ -241,12 +243,10 @@ class ResultType:
     def _look_inside(self, value: list[Any] | dict[Any, Any], packed: Packed) -> None:
         if _differ(msgspec.json.decode(packed.inline or packed.text), value):
             kind = type(value).__name__
-            warnings.warn(
+            self._warn(
                 f"{self._name} returns a {kind} with something in it that JSON has no type for (a date, a tuple, an "
                 "object, a key that is no text), so it comes back as plain JSON, the first time too. Annotate it: "
                 f"-> {kind}[…]",
-                ResultTypeWarning,
-                stacklevel=4,
             )
 
 

@@ -364,3 +364,13 @@ def test_only_the_first_list_or_dict_of_a_function_is_looked_into(memory: App) -
     with pytest.warns(ResultTypeWarning):
         pay(1)
     assert pay(2) == [2, [2]]
+
+
+def test_the_warning_points_at_the_function_to_be_annotated(memory: App) -> None:
+    @memory.once(key="order:{order}")
+    def pay(order: int):  # type: ignore[no-untyped-def]
+        return (order,)
+
+    with pytest.warns(ResultTypeWarning, match="Annotate it") as seen:
+        pay(1)
+    assert [(one.filename, one.lineno) for one in seen] == [(__file__, pay.__wrapped__.__code__.co_firstlineno)]

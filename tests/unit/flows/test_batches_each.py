@@ -446,3 +446,17 @@ def test_a_batch_that_failed_says_what_can_be_done_about_it(stage: Stage, undo: 
         assert f"runs fork {failed.value.run} --key KEY" in str(failed.value)
         with pytest.raises(Misuse, match="was undone"):
             pack.retry(1)
+
+
+def test_further_arguments_are_given_to_the_step_of_every_item(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def ship(item: str, carrier: str, express: bool = False) -> str:
+        return f"{item} by {carrier}, {express}"
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> list[str]:
+        return app.each(["a", "b"], ship, "dhl", key="{item}", express=True)
+
+    assert sync(1) == ["a by dhl, True", "b by dhl, True"]

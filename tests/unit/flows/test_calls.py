@@ -37,6 +37,16 @@ def test_a_run_that_is_started_with_a_delay_begins_when_it_is_over(stage: Stage)
     assert (handle.state, handle.result()) == ("done", "1 for 1")
 
 
+def test_many_runs_that_are_started_with_a_delay_begin_when_it_is_over(stage: Stage) -> None:
+    app = stage.process()
+    handles = counting(stage, app).start_many([(1,), (2,)], delay="10m")
+    work(app)
+    assert ([handle.state for handle in handles], stage.effects) == (["queued", "queued"], {})
+    stage.clock.advance(601)
+    work(app)
+    assert [handle.state for handle in handles] == ["done", "done"]
+
+
 def test_a_call_for_it_meanwhile_is_told_to_wait(stage: Stage) -> None:
     app = stage.process()
     sync = counting(stage, app)

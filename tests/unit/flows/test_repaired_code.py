@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,21 @@ def test_a_mistake_in_the_flows_own_code_parks_the_run_and_undoes_nothing(stage:
     assert type(told.value.__cause__).__name__ == kind
     assert stage.record("sync", "order:1").state == "review"
     assert stage.effects == {"book": 1}
+
+
+def test_awaiting_a_step_that_is_declared_with_def_says_what_to_write(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def book() -> str:
+        return "room 7"
+
+    @app.flow(key="order:{order}", name="sync")
+    async def sync(order: int) -> str:
+        return await book()  # type: ignore[misc]
+
+    with pytest.raises(NeedsReview, match=r"TypeError: .*call it without await, or declare it with async def"):
+        asyncio.run(sync(1))
 
 
 def test_a_mistake_among_several_errors_parks_the_run(stage: Stage) -> None:

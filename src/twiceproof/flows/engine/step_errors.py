@@ -224,4 +224,13 @@ def mistake_text(error: BaseException) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace is not None else ""
-    return f"{fault.type}: {fault.message}{where}"
+    awaited = isinstance(error, TypeError) and any(words in str(error) for words in NOT_AWAITABLE)
+    advice = AWAITED_VALUE if awaited else ""
+    return f"{fault.type}: {fault.message}{where}{advice}"
+
+
+NOT_AWAITABLE = ("can't be used in 'await' expression", "can't be awaited")  # Python's own words, up to 3.13 and since
+AWAITED_VALUE = (
+    "; a step or effect declared with def gives its result at once, in an async flow too: call it without await, "
+    "or declare it with async def"
+)
