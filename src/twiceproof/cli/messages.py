@@ -58,7 +58,7 @@ NOT_SENT = tuple(state for state in STATES if state not in ("sent", "dropped"))
 
 @click.group(epilog=EPILOG)
 def messages() -> None:
-    """List messages, resend and drop those that wait for review; pause and resume their targets."""
+    """List, resend and drop messages; pause and resume targets."""
 
 
 @messages.command("list", epilog=EPILOG)

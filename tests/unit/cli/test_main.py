@@ -222,7 +222,7 @@ def test_every_option_is_in_its_commands_section_or_among_those_for_all(name):
     assert everywhere
     for parameter in COMMANDS_BY_NAME[name].params:
         for word in (*parameter.opts, *parameter.secondary_opts):
-            shown = word if word.startswith("-") else word.upper()
+            shown = word if word.startswith("-") else parameter.metavar or word.upper()
             assert shown in section(name) or f"`{shown}" in everywhere, shown
 
 
