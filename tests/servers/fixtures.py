@@ -6,13 +6,19 @@ database number on, one database per xdist worker is emptied) name servers to us
 
 import os
 from collections.abc import Callable, Iterator
+from secrets import token_hex
 from typing import Protocol, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from tests.servers.azurite import Azurite
 from tests.servers.dovecot import Dovecot
+from tests.servers.dynamodb import DynamoDbLocal, DynamoDbOnDisk, MinistackDynamoDb
+from tests.servers.etcd import EtcdCluster
+from tests.servers.galera import GaleraCluster
 from tests.servers.mariadb import MariadbServer
+from tests.servers.ministack import SqsServer
 from tests.servers.nats import NatsServer
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
@@ -71,6 +77,11 @@ def mariadb_server() -> Iterator[MariadbServer]:
     yield from _running(MariadbServer())
 
 
+@pytest.fixture(scope="session")
+def galera_cluster() -> Iterator[GaleraCluster]:
+    yield from _running(GaleraCluster())
+
+
 @pytest.fixture
 def mariadb_url(mariadb_server: MariadbServer) -> Iterator[str]:
     """A fresh database."""
@@ -92,6 +103,11 @@ def nats_server() -> Iterator[NatsServer]:
 @pytest.fixture(scope="session")
 def rabbit_server() -> Iterator[RabbitServer]:
     yield from _running(RabbitServer())
+
+
+@pytest.fixture(scope="session")
+def sqs_server() -> Iterator[SqsServer]:
+    yield from _running(SqsServer())
 
 
 @pytest.fixture
@@ -122,10 +138,79 @@ def cluster_url(valkey_cluster: ValkeyCluster) -> str:
     return valkey_cluster.url
 
 
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[MinistackDynamoDb]:
+    yield from _running(MinistackDynamoDb())
+
+
+@pytest.fixture
+def killable_ministack() -> Iterator[MinistackDynamoDb]:
+    """A server for one test alone."""
+    yield from _running(MinistackDynamoDb())
+
+
+@pytest.fixture(scope="session")
+def dynamodb_local() -> Iterator[DynamoDbLocal]:
+    yield from _running(DynamoDbLocal())
+
+
+@pytest.fixture
+def killable_dynamodb() -> Iterator[DynamoDbOnDisk]:
+    """A server for one test alone."""
+    yield from _running(DynamoDbOnDisk())
+
+
+@pytest.fixture
+def aws_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For emulators, which take any."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+
+
+@pytest.fixture
+def dynamodb_url(ministack: MinistackDynamoDb, aws_credentials: None) -> str:
+    """A table that does not exist yet."""
+    return ministack.url(f"ledger-{token_hex(6)}")
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    yield from _running(Azurite())
+
+
+@pytest.fixture
+def killable_azurite() -> Iterator[Azurite]:
+    """A server for one test alone."""
+    yield from _running(Azurite())
+
+
+@pytest.fixture(scope="session")
+def etcd_cluster() -> Iterator[EtcdCluster]:
+    yield from _running(EtcdCluster())
+
+
+@pytest.fixture
+def killable_etcd() -> Iterator[EtcdCluster]:
+    """A cluster for one test alone."""
+    yield from _running(EtcdCluster())
+
+
+@pytest.fixture
+def parted_etcd() -> Iterator[EtcdCluster]:
+    """A cluster for one test alone, whose members can be cut off from each other."""
+    yield from _running(EtcdCluster(gates=True))
+
+
 @pytest.fixture
 def killable_postgres() -> Iterator[PostgresServer]:
     """A server for one test alone, always ours, to be killed and restarted at will."""
     yield from _running(PostgresServer())
+
+
+@pytest.fixture
+def killable_mariadb() -> Iterator[MariadbServer]:
+    """A server for one test alone, to be killed and restarted at will."""
+    yield from _running(MariadbServer())
 
 
 @pytest.fixture

@@ -45,11 +45,13 @@ class MariadbServer(ServerProcess):
         data = self.directory / "data"
         options = {
             "datadir": str(data),
+            "tmpdir": str(data.parent),  # a server that starts removes what others have in a shared one
             "socket": str(data / "s.sock"),
             "pid-file": str(data / "mariadbd.pid"),
             "bind-address": self.host,
             "port": str(self.port),
             "max-connections": "200",
+            "max-allowed-packet": "64M",
             "innodb-buffer-pool-size": "64M",
             "innodb-log-file-size": "32M",
             **self.settings,

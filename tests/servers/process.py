@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from tests.servers import guard
-from tests.servers.account import server_account
+from tests.servers.account import Account, server_account
 from tests.servers.address import free_port
 from tests.servers.keeper import MEMORY, keeper
 
@@ -67,6 +67,7 @@ class ServerProcess:
     kind: ClassVar[str]
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     end_signal: ClassVar[signal.Signals] = signal.SIGKILL
+    start_seconds: ClassVar[float] = START_SECONDS
 
     host = "127.0.0.1"
 
@@ -84,6 +85,10 @@ class ServerProcess:
 
     def ready(self) -> bool:
         raise NotImplementedError
+
+    def account(self) -> Account:
+        """The account it runs under; a program out of a virtualenv may be out of another's reach."""
+        return server_account()
 
     @property
     def directory(self) -> Path:
@@ -182,13 +187,13 @@ class ServerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                **server_account(),
+                **self.account(),
             )
         keeper.watch(self._process.pid, self.end_signal)
 
     def _came_up(self) -> bool:
         """True when ready; False when the port was taken in between; else the log as an error."""
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + self.start_seconds
         while self.running:
             if self.ready():
                 return True

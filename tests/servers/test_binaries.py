@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.binaries import valkey_programs
+from tests.servers.binaries import postgres_programs, valkey_programs
 
 ONE_PROGRAM_TWO_NAMES = """#!/bin/sh
 case "$0" in *redis-server) echo "Redis server v=7.0.15" ;; *) exit 1 ;; esac
@@ -19,3 +19,15 @@ def test_a_redis_server_that_is_a_link_keeps_its_name(tmp_path: Path, monkeypatc
     (tmp_path / "redis-server").symlink_to(program.name)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert next(valkey_programs()) == tmp_path / "redis-server"
+
+
+def test_a_postgres_that_is_a_link_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, found = tmp_path / "multicall", tmp_path / "bin"
+    program.write_text("#!/bin/sh\n")
+    found.mkdir()
+    for name in ("postgres", "initdb"):
+        (found / name).symlink_to(program)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(found))
+    monkeypatch.setattr("tests.servers.binaries.reachable_by_servers", lambda path: True)
+    assert found in postgres_programs()

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cryptography import x509
@@ -15,12 +15,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def make_certificate(folder: Path) -> Path:
-    """A self-signed one for 127.0.0.1, and its key, in one file."""
+def make_certificate(folder: Path, *hosts: str) -> Path:
+    """A self-signed one for 127.0.0.1 and these names, and its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    here: x509.GeneralName = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    address = x509.SubjectAlternativeName([here, *(x509.DNSName(host) for host in hosts)])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -40,6 +41,29 @@ def make_certificate(folder: Path) -> Path:
     return path
 
 
+class ConnectProxy:
+    """What HTTPS_PROXY names: whatever host is asked for, it leads to one port of this machine."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.asked_for: list[str] = []
+        threading.Thread(target=_serve, args=(self._listening, self._pass_on), daemon=True).start()
+
+    def _pass_on(self, caller: socket.socket) -> None:
+        with contextlib.suppress(OSError), caller, socket.create_connection(self._target) as inside:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += caller.recv(4_096) or b"\r\n\r\n"
+            self.asked_for.append(head.split(b" ")[1].decode())
+            caller.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            _both_ways(caller, inside)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
 class TlsProxy:
     """Listens with TLS, and passes on what it hears to a plain port."""
 
@@ -49,13 +73,7 @@ class TlsProxy:
         self._target = (host, port)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                caller, _ = self._listening.accept()
-                threading.Thread(target=self._pass_on, args=(caller,), daemon=True).start()
+        threading.Thread(target=_serve, args=(self._listening, self._pass_on), daemon=True).start()
 
     def _pass_on(self, caller: socket.socket) -> None:
         with (
@@ -63,13 +81,24 @@ class TlsProxy:
             self._context.wrap_socket(caller, server_side=True) as outside,
             socket.create_connection(self._target) as inside,
         ):
-            back = threading.Thread(target=_pump, args=(inside, outside), daemon=True)
-            back.start()
-            _pump(outside, inside)
-            back.join(10)
+            _both_ways(outside, inside)
 
     def close(self) -> None:
         self._listening.close()
+
+
+def _serve(listening: socket.socket, pass_on: Callable[[socket.socket], None]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            caller, _ = listening.accept()
+            threading.Thread(target=pass_on, args=(caller,), daemon=True).start()
+
+
+def _both_ways(outside: socket.socket, inside: socket.socket) -> None:
+    back = threading.Thread(target=_pump, args=(inside, outside), daemon=True)
+    back.start()
+    _pump(outside, inside)
+    back.join(10)
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

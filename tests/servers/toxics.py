@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
-__all__ = ["Clog", "Drip", "HalfOpen", "Jitter", "Late", "Latency", "OneWay", "Reset", "Toxic"]
+__all__ = ["Clog", "Drip", "HalfOpen", "Jitter", "Late", "Latency", "OneWay", "Reset", "Silence", "Toxic"]
 
 Way = Literal["request", "reply"]
 Send = Callable[[bytes], Awaitable[None]]
@@ -75,6 +75,23 @@ class Jitter(Toxic):
     async def carry(self, link: Connection, way: Way, data: bytes, send: Send) -> None:
         self.bites += 1
         await asyncio.sleep(self._dice.random() * self._most)
+        await send(data)
+
+
+class Silence(Toxic):
+    """The first connection that asks this gets no answer to it, nor to anything else, and stays open."""
+
+    def __init__(self, match: bytes) -> None:
+        super().__init__(fresh=MANY)
+        self._match = match
+        self._silent: Connection | None = None
+
+    async def carry(self, link: Connection, way: Way, data: bytes, send: Send) -> None:
+        if way == "request" and self._silent is None and self._match in data:
+            self._silent = link
+        if way == "reply" and link is self._silent:
+            self.bites += 1
+            return
         await send(data)
 
 

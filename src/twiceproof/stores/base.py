@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ..errors import BadWrite, SchemaMismatch, StoreError
+from ..errors import BadWrite, SchemaMismatch, StoreError, StoreUnsafe
 from ..operations import Operation, Request
 from ..records import Address, Batch, Check, Due, Found, Insert, Outcome, Page, Record, Write
 
@@ -21,28 +21,37 @@ if TYPE_CHECKING:
     from .notifications import Subscription
 
 __all__ = [
-    "AGAIN",
+    "EVERY",
     "FEW",
+    "LOCKED",
     "LOCKED_LEDGER",
+    "MOST_LOOKED_AT",
     "PASSED",
     "POINT",
-    "Again",
+    "SPACE_BUSY",
     "Disconnected",
     "Engine",
     "Finding",
     "LedgerLock",
     "Migration",
     "NoLedger",
+    "SpaceBusy",
     "Store",
+    "StorePromises",
     "after_id",
     "after_key",
+    "after_place",
     "all_beside",
     "chosen",
+    "condition_number",
     "cursor_of_key",
+    "cursor_of_place",
+    "end_of_prefix",
     "fits",
     "indexed_by_time",
     "migrations",
     "refuse_locked",
+    "refuse_unsafe_findings",
     "row_of",
     "scan_all",
     "soonest",
@@ -52,12 +61,14 @@ __all__ = [
 class Store(Protocol):
     """Records with versions. Knows neither claims nor flows.
 
-    A request that a method returns is answered by `yield from` in an operation, by `.block()`, or by
-    awaiting `.wait()`.
+    A returned request is answered by `yield from` in an operation, by `.block()`, or by awaiting `.wait()`.
     """
 
     batch_limit: int  # writes that land together; 1 = the backend has no transactions
+    body_limit: int  # bytes of a record's body
     best_effort: bool  # acknowledged writes can be lost (replicated Redis on failover)
+    newest_first: bool  # `scan` can go by age; a store without that order lists by its own, and says so here
+    links_spaces: bool  # `write` can land writes to several spaces together
 
     @property
     def reads_first(self) -> bool:
@@ -66,12 +77,13 @@ class Store(Protocol):
     def read(self, at: Address) -> Request[Found]:
         """What is at this address now. Sees every write acknowledged before it began."""
 
-    def write(self, *writes: Write, also: Insert | None = None) -> Request[Outcome]:
+    def write(self, *writes: Write, also: Insert | None = None, linked: Sequence[Write] = ()) -> Request[Outcome]:
         """Writes to one space, all or none.
 
+        `linked` are writes to other spaces, which land with `writes` or not at all; only where `links_spaces` is set.
+
         `also` is an index record of another space. It is inserted by the same commit, so that it costs no second one,
-        but independently: it may exist already, and neither of the two prevents the other. The outcome is that of
-        `writes` alone.
+        but independently: neither of the two prevents the other. The outcome is that of `writes` alone.
         """
 
     def scan(
@@ -82,12 +94,20 @@ class Store(Protocol):
         state: str | None = None,
         after: str | None = None,
         limit: int = 100,
+        newest: bool | None = None,
+        prefix: str | None = None,
     ) -> Request[Page]:
-        """Records of a kind, page by page. A record that stays put is met exactly once."""
+        """Records of a kind, page by page. A record that stays put is met exactly once.
+
+        `newest`: True for the latest first, by when they were inserted; False for the oldest first, from a cursor of
+        either direction. It is ignored where `newest_first` is not set. `prefix`: only spaces that begin so; such a
+        page may be short, even empty, while `after` goes on: none looks at more than `MOST_LOOKED_AT` entries. Both
+        together: `prefix` is a family, the first two parts of a space with their slashes (`default/sync_order/`), and
+        the kind is indexed by it. Neither goes with `space`.
+        """
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], *, limit: int = 100) -> Request[Sequence[Record]]:
-        """What lies in these spaces, of these kinds: of each space (and kind) at most so much, the first by key; in no
-        order."""
+        """Records of these kinds in these spaces: of each space at most `limit`, the first by key; in no order."""
 
     def write_each(
         self, batches: Sequence[Sequence[Write]], *, patience: float | None = None
@@ -123,25 +143,36 @@ class Engine(Protocol):
     raise `Disconnected`, and is then called again. An engine that is notified of changes in other processes may also
     have `listen(on_change)`: called when a caller begins to wait, it passes on which names changed, and returns for how
     long callers may wait without looking (None: it is notified of every change). One whose records can be read before
-    they are as durable as acknowledged ones has `confirm()`, which returns when all that could be read is. For speed
-    alone, an engine may have `beside(spaces, kinds, limit)`, which reads many spaces at once, and may be `instant` (a
-    commit waits for no server or disk, so that even an event loop may do it itself) or `remote` (a commit is mostly a
-    server's work, and the callers run meanwhile).
+    they are as durable as acknowledged ones has `confirm()`, which returns when all that could be read is. One whose
+    records take less than `validate.MOST_BODY` says how many bytes in `body_limit`; one that lands batches of several
+    spaces sets `links_spaces`. For speed alone, an engine may have `beside(spaces, kinds, limit)`, which reads many
+    spaces at once, and may be `instant` (a commit waits for no server or disk, so that even an event loop may do it
+    itself) or `remote` (a commit is mostly a server's work, and the callers run meanwhile).
     """
 
     batch_limit: int
     reads_first: bool  # reads are local and take microseconds: callers do them themselves
     best_effort: bool
+    newest_first: bool  # `scan` honours `newest`
     group_limit: int  # batches that `commit` takes at once
     one_per_space: bool  # `commit` must not be given two batches of one space
 
-    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
         """Land each batch or not, each on its own. An answer per batch, in order."""
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
         """What is at these addresses, in order."""
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page: ...
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page: ...
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due: ...
 
@@ -163,11 +194,11 @@ def all_beside(engine: Engine, spaces: Sequence[str], kinds: Sequence[str], limi
     return [record for page in pages for record in page.records]
 
 
-class Again(Struct, frozen=True):
+class SpaceBusy(Struct, frozen=True):
     """An engine's answer for a batch that could not be tried yet: another transaction holds its space."""
 
 
-AGAIN = Again()
+SPACE_BUSY = SpaceBusy()
 
 
 class Disconnected(Exception):
@@ -178,6 +209,17 @@ class Disconnected(Exception):
         self.sent = sent
 
 
+class StorePromises(Struct, frozen=True):
+    """What an engine declares of itself, in a few words: the page on choosing a store is made from it."""
+
+    power_cut: str  # whether acknowledged writes survive one
+    failover: str  # what becomes of them when another server takes over
+    clock: str  # whose clock leases are measured by
+    claim: str  # round trips to take and complete a claim
+    duplicate: str  # round trips to answer a duplicate
+    checked: str  # what it was checked against
+
+
 class Finding(Struct, frozen=True):
     """One line of `doctor`: `ok`, `warn` or `refuse`, what was found, and the next move."""
 
@@ -185,6 +227,14 @@ class Finding(Struct, frozen=True):
     name: str
     found: str
     advice: str = ""
+
+
+def refuse_unsafe_findings(technology: str, findings: Iterable[Finding]) -> None:
+    """Raise StoreUnsafe if one of them says `refuse`: the message has the first, `findings` all."""
+    unsafe = [finding for finding in findings if finding.level == "refuse"]
+    if unsafe:
+        first = unsafe[0]
+        raise StoreUnsafe(f"{technology} {first.name}: {first.found}. {first.advice}", findings=unsafe)
 
 
 def fits(write: Write, found: Record | None) -> bool:
@@ -198,6 +248,22 @@ def fits(write: Write, found: Record | None) -> bool:
     if write.fence is not None:
         return found.fence == write.fence
     return found.version == write.version
+
+
+MOST_BIGINT = 2**63 - 1
+
+
+def condition_number(write: Write) -> int:
+    """The fence that must be there or, below zero, the version; 0 is never found."""
+    if isinstance(write, Insert):
+        return 0
+    if write.fence is not None:
+        return write.fence if write.fence <= MOST_BIGINT else 0
+    # A version of another store, or one written differently ("007"), is simply not the one found.
+    version = write.version or ""
+    if not (version.isascii() and version.isdecimal()) or version[0] == "0" or int(version) > MOST_BIGINT:
+        return 0
+    return -int(version)
 
 
 POINT = "point to one with --store URL or TWICEPROOF_STORE"
@@ -217,13 +283,15 @@ def row_of(record: Record) -> tuple[object, ...]:
 
 
 LOCKED_LEDGER = 2_147_483_647  # among the numbers of migrations: a ledger that must not be used
+# Said when it is opened, and by triggers to processes that had it open before.
+LOCKED = (
+    "This ledger was moved to another place, or a copy into it has not ended; point to the other one, finish the copy "
+    "(twiceproof ledger copy), or use this one again: twiceproof ledger unlock"
+)
 
 
 class LedgerLock(Struct, frozen=True):
-    """Why a ledger must not be used: a copy into it has not ended, or it was moved to another place.
-
-    It stands among the migrations, so that also an older release refuses the ledger.
-    """
+    """Why a ledger must not be used. It stands among the migrations, so that older releases refuse the ledger, too."""
 
     what: str  # "copying" or "moved"
     source: str = ""
@@ -242,10 +310,7 @@ class LedgerLock(Struct, frozen=True):
 def refuse_locked(applied: int) -> None:
     """Refuse a ledger with such a lock. `applied` is the largest number among its migrations."""
     if applied == LOCKED_LEDGER:
-        raise SchemaMismatch(
-            "This ledger was moved to another place, or a copy into it has not ended; point to the other one, finish "
-            "the copy (twiceproof ledger copy), or use this one again: twiceproof ledger unlock"
-        )
+        raise SchemaMismatch(LOCKED)
 
 
 FEW = 32  # queues that are asked for one by one
@@ -295,30 +360,60 @@ def soonest(
     return list(ripe), due_at if read == most else None, read < most
 
 
+EVERY = 10**9  # more records than there are
+
+
 def scan_all(
-    store: Store, kind: str, *, space: str | None = None, state: str | None = None, page: int = 1_000
+    store: Store, kind: str, *, space: str | None = None, state: str | None = None, page: int = 1_000, most: int = EVERY
 ) -> Operation[list[Record]]:
-    """Every record of a kind, page by page. For one space or a short list: all of it is in memory at once."""
+    """Every record of a kind, page by page, at most so many. For one space or a short list: all of it is in memory."""
     found: list[Record] = []
     after: str | None = None
     while True:
-        part = yield from store.scan(kind, space=space, state=state, after=after, limit=page)
+        part = yield from store.scan(kind, space=space, state=state, after=after, limit=min(page, most - len(found)))
         found += part.records
         after = part.after
-        if after is None:
+        if after is None or len(found) == most:
             return found
 
 
 # -- what SQL engines share: cursors of scans, and migrations --------------------------------------
 
 
-KEY_CURSOR = "key:"
+MOST_LOOKED_AT = 5_000  # entries that one page of a scan by prefix passes over
+KEY_CURSOR, PLACE_CURSOR = "key:", "at:"
 
 
-def after_id(cursor: str | None) -> int:
-    if cursor is None or (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        return int(cursor or 0)
+def after_id(cursor: str | None, *, newest: bool | None = None) -> int:
+    """The id after which a scan goes on: upwards from 0, or downwards from the largest."""
+    if cursor is None:
+        return MOST_BIGINT if newest else 0
+    if cursor.isascii() and cursor.isdecimal() and len(cursor) < 19:
+        return int(cursor)
     raise _foreign(cursor)
+
+
+def after_place(cursor: str | None, prefix: str) -> tuple[str, str, str]:
+    """The space, kind and key after which a scan by prefix goes on. No kind is empty: the first ones come after it."""
+    if cursor is None:
+        return prefix, "", ""
+    place = cursor.removeprefix(PLACE_CURSOR).split("\0")
+    if cursor.startswith(PLACE_CURSOR) and len(place) == 3 and place[0].startswith(prefix):
+        return place[0], place[1], place[2]
+    raise _foreign(cursor)
+
+
+def cursor_of_place(space: str, kind: str, key: str) -> str:
+    """No text holds a NUL."""
+    return PLACE_CURSOR + "\0".join((space, kind, key))
+
+
+def end_of_prefix(prefix: str) -> str:
+    """The first text, in the order of UTF-8, that is behind all that begin so."""
+    last = ord(prefix[-1])
+    if last == 0x10FFFF:
+        return end_of_prefix(prefix[:-1]) if len(prefix) > 1 else prefix + chr(last)
+    return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
 
 
 def after_key(cursor: str | None) -> str:

@@ -1,14 +1,15 @@
 """Copies a whole ledger into another one: to outgrow a file, to back up, to restore.
 
 Records are copied as they are, with their versions, fences, times and sealed bodies. The target is locked until all of
-it is there and equal: a half-copied ledger would repeat the work that it lacks. A copy that was broken off goes on
-where it stopped.
+it is there and equal: a half-copied ledger would repeat the work that it lacks. The lock also keeps out processes that
+have had it open. A copy that was broken off goes on where it stopped.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,7 @@ class LedgerBulk(Protocol):
     def count(self) -> int: ...
     def leases(self) -> Sequence[str]: ...
     def lock(self) -> LedgerLock | None: ...
+    def lock_empty(self, lock: LedgerLock) -> bool: ...
     def set_lock(self, lock: LedgerLock | None) -> None: ...
     def load(self, rows: Iterable[tuple[int, Record]], lock: LedgerLock | None) -> None: ...
     def empty(self) -> None: ...
@@ -110,16 +112,29 @@ def copy_ledger(
         _refuse_leases(source)
     begun = _begun(source, target)
     copied = _load(source, target, begun, progress, whole=in_use)
-    _verify(copied if in_use else _summary(source), target, source)
-    target.advance(copied.highest)
-    if seal:
-        source.set_lock(LedgerLock("moved"))
-    target.set_lock(None)
+    with _sealed(source) if seal else nullcontext():
+        _verify(copied if in_use else _summary(source), target, source)
+        target.advance(copied.highest)
+    target.set_lock(None)  # from here on the source stays locked, whatever happens: the target may be in use
     return CopyReport(dict(sorted(copied.kinds.items())), copied.digest, begun > 0)
 
 
+@contextmanager
+def _sealed(source: LedgerBulk) -> Iterator[None]:
+    """Lock the source, for good if what follows succeeds. It is compared only then: nothing can be written to it after
+    it was read for the last time, also by processes that have had it open all the time.
+    """
+    before = source.lock()
+    source.set_lock(LedgerLock("moved"))
+    try:
+        yield
+    except BaseException:
+        source.set_lock(before)
+        raise
+
+
 def unlock_ledger(ledger: LedgerBulk) -> bool:
-    """Let a ledger be used again that was moved. False: it is not locked."""
+    """Unlock a ledger that was moved. False: it is not locked."""
     lock = ledger.lock()
     if lock is not None and lock.what == "copying":
         raise Misuse("A copy into this ledger has not ended, so work would be repeated; finish it, or drop the ledger.")
@@ -139,13 +154,17 @@ def _refuse_leases(source: LedgerBulk) -> None:
 
 
 def _begun(source: LedgerBulk, target: LedgerBulk) -> int:
-    """Return the id up to which an earlier copy came. A target with anything else in it is refused."""
+    """Lock the target, and return the id up to which an earlier copy came. A target with anything else in it is
+    refused.
+    """
     mark, lock = _mark(source), target.lock()
-    if lock is None and target.count():
-        raise Misuse("The target is not empty, and what it holds would be mixed with the copy; name an empty one.")
-    if lock is not None and (lock.what != "copying" or lock.source != mark):
+    if lock is None:
+        if not target.lock_empty(LedgerLock("copying", mark, 0)):
+            raise Misuse("The target is not empty, and what it holds would be mixed with the copy; name an empty one.")
+        return 0
+    if lock.what != "copying" or lock.source != mark:
         raise Misuse("The target is locked by a copy from another ledger; finish that one, or name an empty target.")
-    return 0 if lock is None else lock.after
+    return lock.after
 
 
 def _mark(source: LedgerBulk) -> str:

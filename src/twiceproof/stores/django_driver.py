@@ -70,10 +70,10 @@ class DjangoDriver:
             raise Misuse("The connection is in no transaction; open one with transaction.atomic().")
         yield from ()
 
-    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+    def rows(self, sql: str, values: Sequence[Any]) -> Operation[Sequence[Sequence[Any]]]:
         return (yield from Inline(lambda: self._rows(in_percent(sql), values)))
 
-    def _rows(self, sql: str, values: Sequence[str | None]) -> Sequence[Sequence[Any]]:
+    def _rows(self, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
         with self.handle.cursor() as cursor:
             cursor.execute(sql, list(values))
             found: Sequence[Sequence[Any]] = cursor.fetchall()

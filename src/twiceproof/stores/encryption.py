@@ -21,9 +21,10 @@ from msgspec import structs
 from ..errors import CannotOpen, Misuse
 from ..operations import Operation
 from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace
-from .base import Again, Engine, Finding, all_beside
+from .base import Engine, Finding, SpaceBusy, all_beside
 from .user_drivers import Driver
 from .user_transaction import Joins
+from .validate import MOST_BODY
 
 __all__ = ["PLAIN", "EncryptedEngine", "Keyring", "as_keyring", "key_id_of"]
 
@@ -164,6 +165,7 @@ def _invalid_tag() -> type[Exception]:
 
 log = logging.getLogger("twiceproof")
 
+SEAL = 200  # bytes that sealing adds, beside the third of base64
 SHARED = "~"  # how the spaces begin that are no tenant's own
 
 
@@ -174,12 +176,19 @@ class EncryptedEngine:
         self.inner = inner
         self.keyring = keyring
         self.batch_limit = inner.batch_limit
+        inner_limit: int = getattr(inner, "body_limit", MOST_BODY)
+        self.body_limit = inner_limit if inner_limit == MOST_BODY else inner_limit * 3 // 4 - SEAL
         self.group_limit = inner.group_limit
         self.reads_first = inner.reads_first
         self.best_effort = inner.best_effort
+        self.newest_first = inner.newest_first
         self.one_per_space = inner.one_per_space
+        self.links_spaces = getattr(inner, "links_spaces", False)
         self.instant = getattr(inner, "instant", False)
         self.remote = getattr(inner, "remote", False)
+        most: int | None = getattr(inner, "body_limit", None)
+        if most is not None:
+            self.body_limit = most * 7 // 10  # what is sealed is longer by a third
         joins: Joins | None = getattr(inner, "joins", None)
         self.joins = None if joins is None else SealedJoins(joins, self)
 
@@ -189,13 +198,13 @@ class EncryptedEngine:
 
     # -- in --------------------------------------------------------------------------------------
 
-    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
         answers = self.inner.commit([self.sealed(batch) for batch in batches])
         return [self._opened_answer(answer) for answer in answers]
 
     def sealed(self, batch: Batch) -> Batch:
         writes = [self._sealed_write(write) for write in batch.writes]
-        return Batch(writes, batch.nonce)
+        return Batch(writes, batch.nonce, others=batch.others)
 
     def _sealed_write(self, write: Any) -> Any:
         if not isinstance(write, Insert | Replace) or write.body is None:
@@ -204,7 +213,7 @@ class EncryptedEngine:
 
     # -- out -------------------------------------------------------------------------------------
 
-    def _opened_answer(self, answer: Outcome | Again | Exception) -> Outcome | Again | Exception:
+    def _opened_answer(self, answer: Outcome | SpaceBusy | Exception) -> Outcome | SpaceBusy | Exception:
         try:
             return self.opened_outcome(answer) if isinstance(answer, Conflict | Lost) else answer
         except CannotOpen as error:
@@ -222,13 +231,23 @@ class EncryptedEngine:
         found = self.inner.fetch(addresses)
         return [one if one.record is None else structs.replace(one, record=self._opened(one.record)) for one in found]
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page:
         """What one space holds belongs together: what a ledger lacks a step of would be done again. Elsewhere,
         in lists and in what all tenants share, one bad row is left out: it must not keep a token from being revoked.
         """
-        page = self.inner.scan(kind, space, state, after, limit)
+        page = self.inner.scan(kind, space, state, after, limit, newest, prefix)
         if space is None or space.startswith(SHARED):
-            return structs.replace(page, records=list(self._sound(page.records)))
+            records = list(self._sound(page.records))
+            return structs.replace(page, records=records, cursors=_cursors_left(page, records))
         return structs.replace(page, records=[self._opened(record) for record in page.records])
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
@@ -303,16 +322,27 @@ class SealedJoins:
     def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
         return self._inner.check_for_inserts(driver, mark, ordered=ordered)
 
-    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+    def insert_each(
+        self, driver: Driver, mark: str, batches: Sequence[Batch], *, first: bool
+    ) -> Operation[Sequence[Outcome]]:
         sealed = [self._engine.sealed(batch) for batch in batches]
-        landed = yield from self._inner.insert_each(driver, mark, sealed)
+        landed = yield from self._inner.insert_each(driver, mark, sealed, first=first)
         return [self._engine.opened_outcome(outcome) for outcome in landed]
 
-    def loosen(self, driver: Driver) -> None:
-        self._inner.loosen(driver)
+    def allow_end(self, driver: Driver) -> None:
+        self._inner.allow_end(driver)
+
+    def prove(self, landed: Sequence[Batch]) -> None:
+        self._inner.prove(landed)
 
     def end(self, session: str) -> None:
         self._inner.end(session)
 
     def explain(self, error: BaseException) -> BaseException:
         return self._inner.explain(error)
+
+
+def _cursors_left(page: Page, records: Sequence[Record]) -> Sequence[str]:
+    """Those of the records that could be opened."""
+    there = {record.at for record in records}
+    return [cursor for record, cursor in zip(page.records, page.cursors, strict=False) if record.at in there]

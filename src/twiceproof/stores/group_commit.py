@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from time import sleep as yield_gil  # with 0 seconds: threads that wait for the interpreter's lock run first
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from ..operations import Request
 from ..threads import SerialThread, raised_by_signal_handler
-from .base import Again
+from .base import SpaceBusy
 from .waiting import (
     CallerEstimate,
     finish_despite_cancellation,
@@ -163,14 +163,14 @@ class GroupCommitter(Generic[I, A]):
 
     def __init__(
         self,
-        work: Callable[[Sequence[I]], Sequence[A | Again | Exception]],
+        work: Callable[[Sequence[I]], Sequence[A | SpaceBusy | Exception]],
         *,
         limit: int,
         thread: SerialThread,
         sleep: Callable[[float], None],
         monotonic: Callable[[], float],
         patience: float,
-        separate_by: Callable[[I], Hashable] | None = None,
+        separate_by: Callable[[I], Collection[Hashable]] | None = None,
         on_give_up: Callable[[I], Exception] | None = None,
         on_retry: Callable[[I], object] | None = None,
         instant: bool = False,
@@ -184,7 +184,7 @@ class GroupCommitter(Generic[I, A]):
         self._sleep = sleep
         self._monotonic = monotonic
         self._patience = patience
-        self._separate_by = separate_by  # items with equal values must not share a group
+        self._separate_by = separate_by  # items with a value in common must not share a group
         self._on_give_up = on_give_up or (lambda item: held_elsewhere(unsure=False))
         self._on_retry = on_retry  # called with an item that may have been worked on, before it is tried again
         self.reset()
@@ -242,7 +242,7 @@ class GroupCommitter(Generic[I, A]):
         return True
 
     def _finish_alone(self, pending: PendingCommit[I, A], answers: Sequence[Any]) -> None:
-        if type(answers[0]) is Again:  # from now on it waits as the others do
+        if type(answers[0]) is SpaceBusy:  # from now on it waits as the others do
             pending.prepare_to_block()
             self._finish([pending], answers)
             return
@@ -397,11 +397,11 @@ class GroupCommitter(Generic[I, A]):
         rest: list[PendingCommit[I, A]] = []
         seen: set[Hashable] = set()
         for pending in self._queue:
-            value = None if self._separate_by is None else self._separate_by(pending.item)
-            if len(group) == most or (value is not None and value in seen):
+            values = () if self._separate_by is None else self._separate_by(pending.item)
+            if len(group) == most or not seen.isdisjoint(values):
                 rest.append(pending)
             else:
-                seen.add(value)
+                seen.update(values)
                 group.append(pending)
         self._queue = deque([*group, *rest])
         return group
@@ -411,10 +411,10 @@ class GroupCommitter(Generic[I, A]):
         again: list[PendingCommit[I, A]] = []
         answered: list[PendingCommit[I, A]] = []
         for pending, answer in zip(group, answers, strict=True):
-            if type(answer) is Again and self._may_try_again(pending):
+            if type(answer) is SpaceBusy and self._may_try_again(pending):
                 again.append(pending)
             else:
-                pending.answer = self._on_give_up(pending.item) if type(answer) is Again else answer
+                pending.answer = self._on_give_up(pending.item) if type(answer) is SpaceBusy else answer
                 answered.append(pending)
         try:
             if not answered:

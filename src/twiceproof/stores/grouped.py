@@ -10,12 +10,20 @@ from ..errors import BadWrite, Misuse, StoreError, StoreUnavailable
 from ..operations import Offload, Request
 from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace, Write, Written
 from ..threads import SerialThread, at_fork, raised_by_signal_handler
-from .base import Again, Disconnected, Engine, Finding, all_beside
+from .base import Disconnected, Engine, Finding, SpaceBusy, all_beside
 from .group_commit import GroupCommitter
 from .notifications import ChangeNotifier, Subscription, names_to_notify
 from .user_drivers import driver_of
 from .user_transaction import Join, Joins
-from .validate import validate_address, validate_due, validate_scan, validate_writes
+from .validate import (
+    MOST_BODY,
+    validate_address,
+    validate_bodies,
+    validate_due,
+    validate_order,
+    validate_scan,
+    validate_writes,
+)
 from .waiting import CommitEach, held_elsewhere, should_yield, yield_to_loop
 
 __all__ = ["GroupedStore"]
@@ -42,7 +50,10 @@ class GroupedStore:
     ) -> None:
         self.engine = engine
         self.batch_limit = engine.batch_limit
+        self.body_limit: int = getattr(engine, "body_limit", MOST_BODY)
         self.best_effort = engine.best_effort
+        self.newest_first = engine.newest_first
+        self.links_spaces: bool = getattr(engine, "links_spaces", False)
         self.joins: Joins | None = getattr(engine, "joins", None)  # SQL engines can write in a user's transaction
         self._reads_here = engine.reads_first
         self.changes = ChangeNotifier()
@@ -59,9 +70,9 @@ class GroupedStore:
             sleep=clock.sleep,
             monotonic=clock.monotonic,
             patience=patience,
-            separate_by=(lambda batch: batch.space) if engine.one_per_space else None,
+            separate_by=(lambda batch: batch.spaces) if engine.one_per_space else None,
             on_give_up=self._give_up,
-            on_retry=lambda batch: self._unsure.add(batch.nonce),
+            on_retry=lambda batch: self._unacknowledged.add(batch.nonce),
             instant=getattr(engine, "instant", False),
             remote=getattr(engine, "remote", False),
         )
@@ -75,7 +86,7 @@ class GroupedStore:
         )
         self._closed = False
         self._over = False  # closed, and callers are not waited for any more
-        self._unsure: set[str] = set()  # nonces of batches that may have landed without an acknowledgement
+        self._unacknowledged: set[str] = set()  # nonces of batches that may have landed without an acknowledgement
         # A forked child must not touch its parent's connections, locks or threads.
         at_fork(self, in_child=GroupedStore.reset_after_fork)
 
@@ -99,15 +110,36 @@ class GroupedStore:
         except Disconnected:
             return self._fetch([at])[0]
 
-    def write(self, *writes: Write, also: Insert | None = None) -> Request[Outcome]:
-        validate_writes(writes, self.batch_limit)
+    def write(self, *writes: Write, also: Insert | None = None, linked: Sequence[Write] = ()) -> Request[Outcome]:
+        self._validate(writes)
+        others = self._validate_linked(writes, linked) if linked else ()
         if self._closed:
             self._refuse()
         beside = None if also is None else self._index_batch(also, writes[0].at.space)
-        return self._writes.request(Batch(writes, self._ids(), beside))
+        return self._writes.request(Batch((*writes, *linked), self._ids(), beside, others))
+
+    def _validate_linked(self, writes: Sequence[Write], linked: Sequence[Write]) -> tuple[str, ...]:
+        """Return the spaces of `linked`, in their order."""
+        if not self.links_spaces:
+            raise BadWrite("This store lands writes to one space together; write to each space on its own.")
+        by_space: dict[str, list[Write]] = {}
+        for write in linked:
+            by_space.setdefault(write.at.space, []).append(write)
+        if writes[0].at.space in by_space or [write for part in by_space.values() for write in part] != list(linked):
+            raise BadWrite("Linked writes are to other spaces than the first ones, those of each space together.")
+        if len(writes) + len(linked) > self.batch_limit:
+            raise BadWrite(f"This store lands {self.batch_limit} writes together; split them.")
+        for part in by_space.values():
+            self._validate(part)
+        return tuple(by_space)
+
+    def _validate(self, writes: Sequence[Write]) -> None:
+        validate_writes(writes, self.batch_limit)
+        if self.body_limit < MOST_BODY:
+            validate_bodies(writes, self.body_limit)
 
     def _index_batch(self, also: Insert, space: str) -> Batch:
-        validate_writes((also,), self.batch_limit)
+        self._validate((also,))
         if also.at.space == space:
             raise BadWrite("`also` is of the same space as the write; pass it as one of the writes instead.")
         return Batch((also,), self._ids())
@@ -116,7 +148,7 @@ class GroupedStore:
         self, batches: Sequence[Sequence[Write]], *, patience: float | None = None
     ) -> Request[Sequence[Outcome | Exception]]:
         for writes in batches:
-            validate_writes(writes, self.batch_limit)
+            self._validate(writes)
         if self._closed:
             self._refuse()
         commits = [self._writes.request(Batch(tuple(writes), self._ids())) for writes in batches]
@@ -147,11 +179,15 @@ class GroupedStore:
         state: str | None = None,
         after: str | None = None,
         limit: int = 100,
+        newest: bool | None = None,
+        prefix: str | None = None,
     ) -> Request[Page]:
         validate_scan(limit, kind, space, state)
+        validate_order(kind, space, newest, prefix)
         if self._closed:
             self._refuse()
-        return Offload(self._side, lambda: self._persist(lambda: self.engine.scan(kind, space, state, after, limit)))
+        asked = (kind, space, state, after, limit, newest, prefix)
+        return Offload(self._side, lambda: self._persist(lambda: self.engine.scan(*asked)))
 
     def due(self, kind: str, *, queues: Collection[str], limit: int = 100, hide: float = 5.0) -> Request[Due]:
         validate_due(limit, hide, kind, queues)
@@ -182,7 +218,9 @@ class GroupedStore:
         if self._closed:
             self._refuse()
         if self.joins is None:
-            raise Misuse("This store cannot be written to in a transaction of yours; use sqlite:/// or postgresql://.")
+            raise Misuse(
+                "This store cannot be written to in a transaction of yours; use sqlite:///, postgresql:// or mariadb://."
+            )
         return Join(self.joins, driver_of(connection), ids=self._ids, batch_limit=self.batch_limit)
 
     def examine(self) -> Sequence[Finding]:
@@ -216,12 +254,12 @@ class GroupedStore:
         self._writes.reset()
         self._reads.reset()
         self.changes.reset()
-        self._unsure.clear()
+        self._unacknowledged.clear()
         self.engine.abandon()
 
     # -- commits ---------------------------------------------------------------------------------
 
-    def _commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+    def _commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
         """Commit the batches; after a lost acknowledgement find out whether they landed."""
         every = self._with_index_batches(batches)
         try:
@@ -230,8 +268,8 @@ class GroupedStore:
             if raised_by_signal_handler(error):
                 raise
             answers = self._commit_again(every, error)
-        if self._unsure:
-            answers = [self._settle(*pair) for pair in zip(every, answers, strict=True)]
+        if self._unacknowledged:
+            answers = [self._outcome_after_retry(*pair) for pair in zip(every, answers, strict=True)]
         if self.changes.waiters:
             self._notify(every, answers)
         if self.on_commit:
@@ -247,24 +285,25 @@ class GroupedStore:
         if not also:
             return batches
         for batch in batches:
-            also.pop(batch.space, None)  # an engine may accept one batch per space; that one writes the same record
+            for space in batch.spaces:
+                also.pop(space, None)  # an engine may accept one batch per space; that one writes the same record
         beside = list(also.values())
         room = self.engine.group_limit - len(batches)
         if len(beside) > room:
             self._commit(beside[room:])
         return [*batches, *beside[:room]]
 
-    def _call_back(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
+    def _call_back(self, batches: Sequence[Batch], answers: Sequence[Outcome | SpaceBusy | Exception]) -> None:
         for batch, answer in zip(batches, answers, strict=True):
             for callback in self.on_commit if type(answer) is Written else ():
                 callback(batch)
 
-    def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | Again | Exception]:
+    def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | SpaceBusy | Exception]:
         """Retry after a broken connection, until patience runs out. One bad batch must not fail its neighbours."""
         pauses = self._pauses()
         while isinstance(error, Disconnected):
             if error.sent:
-                self._unsure.update(batch.nonce for batch in batches)
+                self._unacknowledged.update(batch.nonce for batch in batches)
             pause = next(pauses, None)
             if pause is None:
                 return [unavailable(error, unsure=False)] * len(batches)
@@ -279,36 +318,40 @@ class GroupedStore:
             return [error] * len(batches)
         return [self._commit_separately(batch) for batch in batches]
 
-    def _commit_separately(self, batch: Batch) -> Outcome | Again | Exception:
+    def _commit_separately(self, batch: Batch) -> Outcome | SpaceBusy | Exception:
         """After a group failed as a whole. It may have landed before the error: look for the batch's own nonce."""
-        (answer,) = self._commit([Batch(batch.writes, batch.nonce)])  # its `also` is in the list by itself
+        (answer,) = self._commit(
+            [Batch(batch.writes, batch.nonce, others=batch.others)]
+        )  # its `also` is in the list by itself
         if not isinstance(answer, Conflict):
             return answer
-        recognised = self._recognise_or_error(batch, answer)
+        recognised = self._recognised_or_error(batch, answer)
         return answer if isinstance(recognised, Lost) else recognised
 
     def _give_up(self, batch: Batch) -> StoreUnavailable:
-        unsure = batch.nonce in self._unsure
-        self._unsure.discard(batch.nonce)
+        unsure = batch.nonce in self._unacknowledged
+        self._unacknowledged.discard(batch.nonce)
         return held_elsewhere(unsure=unsure)
 
-    def _settle(self, batch: Batch, answer: Outcome | Again | Exception) -> Outcome | Again | Exception:
+    def _outcome_after_retry(
+        self, batch: Batch, answer: Outcome | SpaceBusy | Exception
+    ) -> Outcome | SpaceBusy | Exception:
         """What an answer means for a batch that may have landed before, without an acknowledgement."""
-        if batch.nonce not in self._unsure or isinstance(answer, Again):
+        if batch.nonce not in self._unacknowledged or isinstance(answer, SpaceBusy):
             return answer  # it is tried again later, and is still unsure then
-        self._unsure.discard(batch.nonce)
+        self._unacknowledged.discard(batch.nonce)
         if isinstance(answer, Exception):
             return unavailable(answer, unsure=True)
-        return self._recognise_or_error(batch, answer)
+        return self._recognised_or_error(batch, answer)
 
-    def _recognise_or_error(self, batch: Batch, answer: Outcome) -> Outcome | Exception:
+    def _recognised_or_error(self, batch: Batch, answer: Outcome) -> Outcome | Exception:
         """An error on the way concerns this batch alone: others of its group have their answers."""
         try:
-            return self._recognise(batch, answer)
+            return self._recognise_lost_acknowledgement(batch, answer)
         except StoreError as error:
             return unavailable(error, unsure=True)
 
-    def _recognise(self, batch: Batch, answer: Outcome) -> Outcome:
+    def _recognise_lost_acknowledgement(self, batch: Batch, answer: Outcome) -> Outcome:
         """A conflict on the second try may be with our own first try: the nonce shows it."""
         if not isinstance(answer, Conflict):
             return answer
@@ -325,7 +368,7 @@ class GroupedStore:
         if confirm is not None:
             self._persist(confirm)
 
-    def _notify(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
+    def _notify(self, batches: Sequence[Batch], answers: Sequence[Outcome | SpaceBusy | Exception]) -> None:
         self.changes.notify(
             name
             for batch, answer in zip(batches, answers, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Collection, Iterator, Sequence
 
@@ -23,7 +24,7 @@ from ..records import (
     Write,
     Written,
 )
-from .base import Finding, fits
+from .base import Finding, StorePromises, after_id, after_place, cursor_of_place, fits
 
 __all__ = ["MemoryEngine"]
 
@@ -31,17 +32,22 @@ __all__ = ["MemoryEngine"]
 class MemoryEngine:
     """A dictionary and a lock."""
 
+    promises = StorePromises("no", "no", "the process's", "0", "0", "itself: it is the model")
     batch_limit = 100
     group_limit = 500
     reads_first = True
     best_effort = False
+    newest_first = True
     one_per_space = False
+    links_spaces = True
     instant = True
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._mutex = threading.Lock()
         self._records: dict[Address, Record] = {}
+        self._places: dict[Address, int] = {}  # in the order of insertion
+        self._inserted = itertools.count(1)
         self._number = 0
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
@@ -62,8 +68,11 @@ class MemoryEngine:
     def _apply(self, write: Write, nonce: str, now: float) -> None:
         if isinstance(write, Remove):
             del self._records[write.at]
+            del self._places[write.at]
         elif isinstance(write, Insert | Replace):
             old = self._records.get(write.at)
+            if old is None:
+                self._places[write.at] = next(self._inserted)
             self._records[write.at] = put(write, old, self._number, nonce, now)
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
@@ -71,13 +80,38 @@ class MemoryEngine:
             now = self._clock.now()
             return [Found(self._records.get(at), now) for at in addresses]
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page:
         with self._mutex:
             now = self._clock.now()
-            chosen = sorted(self._matching(kind, space, state), key=_place)
+            chosen = [one for one in self._matching(kind, space, state) if one.at.space.startswith(prefix or "")]
+            if newest is not None:
+                return self._by_age(chosen, newest, after, limit, now)
+        if prefix is not None:
+            met = after_place(after, prefix)
+            chosen = [one for one in chosen if (one.at.space, kind, one.at.key) > met]
+            after = None
+        chosen.sort(key=_place)
         rest = [record for record in chosen if after is None or _cursor(record) > after]
         page = rest[:limit]
-        return Page(page, _cursor(page[-1]) if len(rest) > limit else None, now)
+        cursors = [_cursor(one) if prefix is None else cursor_of_place(one.at.space, kind, one.at.key) for one in page]
+        return Page(page, cursors[-1] if len(rest) > limit else None, now, cursors if space is None else ())
+
+    def _by_age(self, chosen: list[Record], newest: bool, after: str | None, limit: int, now: float) -> Page:
+        met = after_id(after, newest=newest)
+        placed = sorted(((self._places[record.at], record) for record in chosen), key=lambda one: one[0])
+        rest = [one for one in placed if (one[0] < met if newest else one[0] > met)]
+        page = (rest[::-1] if newest else rest)[:limit]
+        cursors = [str(place) for place, _ in page]
+        return Page([record for _, record in page], cursors[-1] if len(rest) > limit else None, now, cursors)
 
     def _matching(self, kind: str, space: str | None, state: str | None) -> Iterator[Record]:
         for at, record in self._records.items():

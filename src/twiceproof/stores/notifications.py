@@ -161,5 +161,13 @@ class Subscription:
             self._calls.get(timeout=max(0.0, seconds if most is None else min(seconds, most)))
         self._called = False
 
+    def take(self) -> bool:
+        """Whether there was a notification since the last one was taken or waited for. Waits for nothing."""
+        called, self._called = self._called, False
+        if called:
+            with contextlib.suppress(Empty):
+                self._calls.get_nowait()
+        return called
+
     def close(self) -> None:
         self.move(())

@@ -28,10 +28,18 @@ def accept_server(url: str, *, clock: Clock = system_clock) -> None:
         from .postgres.engine import PostgresEngine
 
         PostgresEngine(url, clock=clock, create=False, accept=True).close()
+    elif scheme in ("mariadb", "mysql"):
+        from .mariadb.engine import MariadbEngine
+
+        MariadbEngine(url, clock=clock, create=False, accept=True).close()
     elif scheme.startswith("redis"):
         from .redis.engine import RedisEngine
 
         RedisEngine(url, clock=clock, create=False, accept=True).close()
+    elif path := sqlite_file(url) if scheme == "sqlite" else None:
+        from .sqlite.restored import accept_restored
+
+        accept_restored(path, clock)
     else:
         raise Misuse("This ledger has no server that another could take over from; there is nothing to accept.")
 
@@ -42,7 +50,7 @@ SQLITE_OPTIONS: dict[str, tuple[str, ...]] = {"durability": ("power", "process")
 def open_store(
     url: str, *, clock: Clock = system_clock, keys: str | Keyring | None = None, create: bool = True
 ) -> GroupedStore:
-    """`sqlite:///file.db`, `postgresql://…`, `redis://…`, `redis+cluster://…` or `memory://`.
+    """`sqlite:///file.db`, `postgresql://…`, `redis://…`, `memory://`, or another of `OPENERS`.
 
     With `keys` (`id:base64`, the one that seals first) what is stored is sealed. Without `create`, `NoLedger` where
     there is none.
@@ -136,12 +144,63 @@ def _postgres(parts: SplitResult, clock: Clock, create: bool) -> Engine:
     return PostgresEngine(urlunsplit(parts), clock=clock, create=create)
 
 
+def _mariadb(parts: SplitResult, clock: Clock, create: bool) -> Engine:
+    try:
+        from .mariadb.engine import MariadbEngine
+    except ImportError as error:
+        raise _extra("mariadb", error) from error
+    return MariadbEngine(urlunsplit(parts), clock=clock, create=create)
+
+
 def _redis(parts: SplitResult, clock: Clock, create: bool) -> Engine:
     try:
         from .redis.engine import RedisEngine
     except ImportError as error:
         raise _extra("redis", error) from error
     return RedisEngine(urlunsplit(parts), clock=clock, create=create)
+
+
+def _dataverse(parts: SplitResult, clock: Clock, create: bool) -> Engine:
+    from .dataverse.engine import DataverseEngine
+
+    _require_client("dataverse")
+    return DataverseEngine(urlunsplit(parts), clock=clock)
+
+
+def _sharepoint(parts: SplitResult, clock: Clock, create: bool) -> Engine:
+    from .sharepoint.engine import SharePointEngine
+
+    _require_client("sharepoint")
+    return SharePointEngine(urlunsplit(parts), clock=clock)
+
+
+def _require_client(extra: str) -> None:
+    try:
+        import httpcore2  # noqa: F401
+    except ImportError as error:
+        raise _extra(extra, error) from error
+
+
+def _dynamodb(parts: SplitResult, clock: Clock, create: bool) -> Engine:
+    try:
+        from .dynamodb.engine import DynamoDbEngine
+    except ImportError as error:
+        raise _extra("dynamodb", error) from error
+    return DynamoDbEngine(urlunsplit(parts), clock=clock, create=create)
+
+
+def _azure_table(parts: SplitResult, clock: Clock, create: bool) -> Engine:
+    try:
+        from .azure_table.engine import AzureTableEngine
+    except ImportError as error:
+        raise _extra("azure-table", error) from error
+    return AzureTableEngine(urlunsplit(parts), clock=clock, create=create)
+
+
+def _etcd(parts: SplitResult, clock: Clock, create: bool) -> Engine:
+    from .etcd.engine import EtcdEngine
+
+    return EtcdEngine(urlunsplit(parts), clock=clock, create=create)
 
 
 def _extra(name: str, error: ImportError) -> Misuse:
@@ -164,8 +223,16 @@ OPENERS: dict[str, Callable[[SplitResult, Clock, bool], Engine]] = {
     "sqlite": _sqlite,
     "postgresql": _postgres,
     "postgres": _postgres,
+    "mariadb": _mariadb,
+    "mysql": _mariadb,
     "redis": _redis,
     "rediss": _redis,
     "redis+cluster": _redis,
     "rediss+cluster": _redis,
+    "dataverse": _dataverse,
+    "sharepoint": _sharepoint,
+    "dynamodb": _dynamodb,
+    "azure-table": _azure_table,
+    "etcd": _etcd,
+    "etcds": _etcd,
 }

@@ -1,4 +1,4 @@
-"""Sqlite3, psycopg, asyncpg, SQLAlchemy connections behind one protocol."""
+"""Sqlite3, psycopg, asyncpg, PyMySQL, SQLAlchemy connections behind one protocol."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import os
 import re
 import socket
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
-from ..clock import Clock
 from ..errors import Misuse
 from ..operations import Inline, Operation, Request
 
 __all__ = [
     "AsyncpgDriver",
+    "BlockingDriver",
     "Driver",
     "MaybeAwait",
-    "Pause",
     "PsycopgDriver",
     "SqlalchemyDriver",
     "Sqlite3Driver",
@@ -55,26 +55,10 @@ class MaybeAwait(Request[Any]):
         return await answer if inspect.isawaitable(answer) else answer
 
 
-class Pause(Request[None]):
-    """Let a moment go by."""
-
-    __slots__ = ("_clock", "_seconds")
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock = clock
-        self._seconds = seconds
-
-    def block(self) -> None:
-        self._clock.sleep(self._seconds)
-
-    async def wait(self) -> None:
-        await self._clock.rest(self._seconds)
-
-
 class Driver(Protocol):
     """One connection and one transaction on it. `handle` is what the user works with."""
 
-    dialect: str  # "sqlite" or "postgresql"
+    dialect: str  # "sqlite", "postgresql" or "mysql", which is MariaDB's
     handle: Any
 
     def begin(self) -> Operation[None]:
@@ -83,8 +67,8 @@ class Driver(Protocol):
     def adopt(self) -> Operation[None]:
         """The user has opened it, and will end it."""
 
-    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
-        """Run one statement. Its marks are $1, $2, …, in order and once each. Not for SQLite."""
+    def rows(self, sql: str, values: Sequence[Any]) -> Operation[Sequence[Sequence[Any]]]:
+        """Run one statement. Its marks are $1, $2, …, in order and once each; MariaDB's are %s. Not for SQLite."""
 
     def raw(self) -> Any:
         """The sqlite3 connection behind it. Only for SQLite."""
@@ -118,10 +102,13 @@ def cut(connection: Any) -> None:
             connection._loop.call_soon_threadsafe(connection.terminate)  # asyncpg's, which knows no threads
         elif hasattr(connection, "interrupt"):
             connection.interrupt()
+        elif hasattr(connection, "_sock"):  # PyMySQL's
+            shut(connection._sock.fileno())
         elif hasattr(connection, "fileno"):
             shut(connection.fileno())
 
 
+@lru_cache(maxsize=64)
 def in_percent(sql: str) -> str:
     """The same statement for drivers that mark values with %s."""
     return re.sub(r"\$\d+", "%s", sql)
@@ -142,6 +129,12 @@ def _asyncpg(connection: Any) -> Driver:
     return AsyncpgDriver(connection)
 
 
+def _pymysql(connection: Any) -> Driver:
+    from .mariadb.join import PymysqlDriver
+
+    return PymysqlDriver(connection)
+
+
 def _sqlalchemy(connection: Any) -> Driver:
 
     return SqlalchemyDriver(connection)
@@ -158,6 +151,7 @@ DRIVERS: dict[str, tuple[str, Callable[[Any], Driver]]] = {
     "sqlite3": ("executescript", _sqlite3),
     "psycopg": ("pgconn", _psycopg),
     "asyncpg": ("is_in_transaction", _asyncpg),
+    "pymysql": ("server_status", _pymysql),
     "sqlalchemy": ("begin_nested", _sqlalchemy),
     "django": ("in_atomic_block", _django),
 }
@@ -185,7 +179,8 @@ def driver_of(connection: Any) -> Driver:
     if make is None:
         raise Misuse(
             f"{type(connection).__module__}.{type(connection).__qualname__} is not a connection that the ledger can be "
-            "written on; give one of sqlite3, psycopg 3, asyncpg, SQLAlchemy (Connection or Session), or Django."
+            "written on; give one of sqlite3, psycopg 3, asyncpg, PyMySQL, SQLAlchemy (Connection or Session), or "
+            "Django."
         )
     return make(connection)
 
@@ -209,7 +204,7 @@ class AsyncpgDriver:
             raise Misuse("The connection is in no transaction; open one with `async with connection.transaction():`.")
         yield from ()
 
-    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+    def rows(self, sql: str, values: Sequence[Any]) -> Operation[Sequence[Sequence[Any]]]:
         found: Sequence[Sequence[Any]] = yield from MaybeAwait(lambda: self.handle.fetch(sql, *values))
         return found
 
@@ -261,7 +256,7 @@ class PsycopgDriver:
     def adopt(self) -> Operation[None]:
         yield from ()
 
-    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+    def rows(self, sql: str, values: Sequence[Any]) -> Operation[Sequence[Sequence[Any]]]:
         cursor = self.handle.cursor(row_factory=_plain)  # the connection's own may make anything of a row
         yield from MaybeAwait(lambda: cursor.execute(in_percent(sql).encode(), values))
         found: Sequence[Sequence[Any]] = yield from MaybeAwait(cursor.fetchall)
@@ -309,7 +304,7 @@ class SqlalchemyDriver:
         self._connection: Any = None if self._session else handle
         self._ours = False
         dialect = self._bind().dialect
-        self.dialect = dialect.name
+        self.dialect = "mysql" if dialect.name == "mariadb" else dialect.name
         self._percent = dialect.paramstyle in ("format", "pyformat")
         if dialect.name == "sqlite" and dialect.driver != SQLITE:
             raise Misuse(
@@ -350,10 +345,10 @@ class SqlalchemyDriver:
 
         event.listen(self._sync(), "commit", refuse)
 
-    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+    def rows(self, sql: str, values: Sequence[Any]) -> Operation[Sequence[Sequence[Any]]]:
         words = in_percent(sql) if self._percent else sql
         result = yield from MaybeAwait(lambda: self._connection.exec_driver_sql(words, tuple(values)))
-        found: Sequence[Sequence[Any]] = result.fetchall()
+        found: Sequence[Sequence[Any]] = result.fetchall() if result.returns_rows else ()
         return found
 
     def raw(self) -> Any:
@@ -382,26 +377,11 @@ class SqlalchemyDriver:
                 self._sync().connection.invalidate()
 
 
-class Sqlite3Driver:
-    """`begin` only looks: the write lock is the dialect's to wait for."""
-
-    dialect = "sqlite"
+class BlockingDriver:
+    """The methods of a driver that are the same for blocking connections: sqlite3, PyMySQL."""
 
     def __init__(self, connection: Any) -> None:
         self.handle = connection
-
-    def begin(self) -> Operation[None]:
-        if self.handle.in_transaction and getattr(self.handle, "autocommit", None) is not False:
-            raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
-        yield from ()
-
-    def adopt(self) -> Operation[None]:
-        if not self.handle.in_transaction:
-            raise Misuse("The connection is in no transaction; run BEGIN IMMEDIATE on it first.")
-        yield from ()
-
-    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
-        raise NotImplementedError
 
     def raw(self) -> Any:
         return self.handle
@@ -417,6 +397,25 @@ class Sqlite3Driver:
 
     def cut(self) -> None:
         cut(self.handle)
+
+
+class Sqlite3Driver(BlockingDriver):
+    """`begin` only looks: the write lock is the dialect's to wait for."""
+
+    dialect = "sqlite"
+
+    def begin(self) -> Operation[None]:
+        if self.handle.in_transaction and getattr(self.handle, "autocommit", None) is not False:
+            raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
+        yield from ()
+
+    def adopt(self) -> Operation[None]:
+        if not self.handle.in_transaction:
+            raise Misuse("The connection is in no transaction; run BEGIN IMMEDIATE on it first.")
+        yield from ()
+
+    def rows(self, sql: str, values: Sequence[Any]) -> Operation[Sequence[Sequence[Any]]]:
+        raise NotImplementedError
 
     def drop(self) -> None:
         with contextlib.suppress(Exception):

@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from ..errors import Misuse
 from ..operations import Operation
-from ..records import Batch, Insert, Outcome, Write
+from ..records import Batch, Insert, Outcome, Write, Written
 from .user_drivers import Driver, MaybeAwait, is_connection, is_django
 from .validate import validate_writes
 
-__all__ = ["Join", "JoinedStore", "Joins", "Opened", "Torn", "open_from"]
+__all__ = ["Join", "JoinedStore", "Joins", "Opened", "TransactionEnded", "open_from"]
 
 
-class Torn(Exception):
+class TransactionEnded(Exception):
     """The transaction that was opened has been ended by other code. Internal to the stores."""
 
 
@@ -43,17 +43,25 @@ class Joins(Protocol):
         """
 
     def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
-        """Check the batch's conditions and write it. Raises `Torn` if the transaction is not the one marked."""
+        """Check the batch's conditions and write it. Raises TransactionEnded if it is not the marked one."""
 
     def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
         """As `check`, for a transaction of which only inserts are part that share the fate of the user's own rows: any
         isolation level and durability will do, unless the inserts are to be in the order of their commits."""
 
-    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
-        """Land batches of one Insert each, with one statement where the server allows it."""
+    def insert_each(
+        self, driver: Driver, mark: str, batches: Sequence[Batch], *, first: bool
+    ) -> Operation[Sequence[Outcome]]:
+        """Land batches of one Insert each, with one statement where the server allows it.
 
-    def loosen(self, driver: Driver) -> None:
-        """Before the transaction is ended by us."""
+        `first`: the transaction was not looked at yet; what `check_for_inserts` refuses is refused here.
+        """
+
+    def allow_end(self, driver: Driver) -> None:
+        """Called before we end the transaction: until then its end is refused where the driver can do so."""
+
+    def prove(self, landed: Sequence[Batch]) -> None:
+        """Called after our commit. Raises if what `land` has written is not there."""
 
     def end(self, session: str) -> None:
         """The transaction that `check` reported was given up: the server need not keep it."""
@@ -81,6 +89,7 @@ class Join:
         self._limit = batch_limit
         self._mark = ""
         self._session = ""
+        self._landed: list[Batch] = []
         if driver.dialect != joins.dialect:
             raise Misuse(
                 f"The connection is to {driver.dialect}, and the ledger is in {joins.dialect}; effect and ledger entry "
@@ -105,7 +114,11 @@ class Join:
             yield from self._driver.adopt()
             yield from self._check()
         yield from self._driver.flush()
-        return (yield from self._joins.land(self._driver, self._mark, Batch(writes, self._ids())))
+        batch = Batch(writes, self._ids())
+        outcome = yield from self._joins.land(self._driver, self._mark, batch)
+        if isinstance(outcome, Written):
+            self._landed.append(batch)
+        return outcome
 
     def insert_each(self, inserts: Sequence[Insert], *, ordered: bool) -> Operation[Sequence[Outcome]]:
         """Insert records of spaces of their own in the transaction that is open, each independently of the others.
@@ -115,12 +128,16 @@ class Join:
         for insert in inserts:
             validate_writes((insert,), self._limit)
         yield from self._driver.flush()
-        if not self._mark:
-            mark = self._ids()
+        first, mark = not self._mark, self._mark or self._ids()
+        if first and (ordered or not inserts):
             yield from self._joins.check_for_inserts(self._driver, mark, ordered=ordered)
-            self._mark = mark
+            first = False
         batches = [Batch((insert,), self._ids()) for insert in inserts]
-        return (yield from self._joins.insert_each(self._driver, self._mark, batches)) if batches else ()
+        landed: Sequence[Outcome] = ()
+        if batches:
+            landed = yield from self._joins.insert_each(self._driver, mark, batches, first=first)
+        self._mark = mark
+        return landed
 
     def _check(self) -> Operation[None]:
         mark = self._ids()
@@ -129,13 +146,14 @@ class Join:
 
     def commit(self) -> Operation[None]:
         yield from self._driver.flush()
-        self._joins.loosen(self._driver)
+        self._joins.allow_end(self._driver)
         yield from self._driver.commit()
+        self._joins.prove(self._landed)
 
     def rollback(self) -> Operation[None]:
         """Of a connection that is broken, its end is the rollback."""
         with contextlib.suppress(Exception):
-            self._joins.loosen(self._driver)
+            self._joins.allow_end(self._driver)
         with contextlib.suppress(Exception):
             yield from self._driver.rollback()
 

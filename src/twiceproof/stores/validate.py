@@ -7,9 +7,17 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from ..errors import BadWrite
-from ..records import Address, Check, Insert, Replace, Write
+from ..records import RECORD_KINDS, Address, Check, Insert, Replace, Write
 
-__all__ = ["MOST_BODY", "validate_address", "validate_due", "validate_scan", "validate_writes"]
+__all__ = [
+    "MOST_BODY",
+    "validate_address",
+    "validate_bodies",
+    "validate_due",
+    "validate_order",
+    "validate_scan",
+    "validate_writes",
+]
 
 
 MOST_SPACE = 1_400  # bytes; PostgreSQL limits an index row to 2,704
@@ -20,6 +28,17 @@ MOST_QUEUE = 256
 MOST_BODY = 16 * 1024 * 1024
 MOST_FENCE = 2**63 - 1  # the largest integer of the databases; a forged token may hold any number
 MOST_SECONDS = 110 * 365 * 86_400.0  # a setting may be 100 years with its leap days, and more is added to it
+
+
+def validate_bodies(writes: Sequence[Write], body_limit: int) -> None:
+    """Refuse what a store cannot take whose records are smaller than others'."""
+    for write in writes:
+        body = write.body if isinstance(write, Insert | Replace) else None
+        if body is not None and len(body) * 4 > body_limit and len(body.encode()) > body_limit:
+            raise BadWrite(
+                f"A record's body has {len(body.encode()):,} bytes, and this store takes {body_limit:,}; "
+                "keep large values beside it, with App(resources=…), or use postgresql://."
+            )
 
 
 def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
@@ -167,6 +186,25 @@ def validate_scan(limit: int, kind: str, space: str | None, state: str | None) -
         _validate_text("space", space, MOST_SPACE)
     if state:
         _validate_text("state", state, MOST_STATE)
+
+
+def validate_order(kind: str, space: str | None, newest: bool | None, prefix: str | None) -> None:
+    """What a scan may combine. Each store refuses the rest, also one that could do it."""
+    if newest is None and prefix is None:
+        return
+    if space is not None:
+        raise BadWrite("One space is listed by key; give neither newest= nor prefix= with space=.")
+    if prefix is None:
+        return
+    _validate_text("prefix", prefix, MOST_SPACE)
+    if newest is not None and (prefix.count("/") != 2 or prefix[-1] != "/" or not _is_by_family(kind)):
+        raise BadWrite(
+            f"There is no order by age of {kind!r} within {prefix!r}; leave out newest= or prefix=, and filter."
+        )
+
+
+def _is_by_family(kind: str) -> bool:
+    return kind in RECORD_KINDS and RECORD_KINDS[kind].by_family
 
 
 def validate_due(limit: int, hide: float, kind: str, queues: Collection[str]) -> None:

@@ -11,6 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from twiceproof.cli.main import cli
+from twiceproof.effects.sql_databases import SqlDatabase
 from twiceproof.errors import StoreError
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
@@ -136,6 +140,40 @@ def copied(path):
     die()
 
 
+def looked_into(path, way):
+    """Other code of this process opens the ledger and closes it again, while its first store goes on."""
+    store = open_store(path)
+    land_quietly(store, "before")
+    OTHER_USERS[way](path)
+    ready()
+    land(store, "first", "second")
+    die()
+
+
+def run_command(*arguments):
+    answer = CliRunner().invoke(cli, list(arguments))
+    assert answer.exit_code in (0, 1), answer.output  # 1: the doctor warns of a file in memory
+
+
+def sql_effect(path):
+    database = SqlDatabase(f"sqlite:///{path}")
+    with database.open() as connection:
+        assert connection.run("SELECT count(*) FROM twiceproof_records").rows == [(1,)]
+    database.close_idle()
+
+
+OTHER_USERS = {
+    "doctor": lambda path: run_command("--store", f"sqlite:///{path}", "doctor"),
+    "backup": lambda path: run_command("--store", f"sqlite:///{path}", "ledger", "backup", f"{path}.backup"),
+    "restore": lambda path: (
+        OTHER_USERS["backup"](path),
+        run_command("--store", f"sqlite:///{path}.new", "ledger", "restore", f"{path}.backup"),
+    ),
+    "list": lambda path: run_command("--store", f"sqlite:///{path}", "claims", "list"),
+    "effect": sql_effect,
+}
+
+
 def land_quietly(store, key):
     assert isinstance(store.write(Insert(at(key), "")).block(), Written)
 
@@ -219,6 +257,7 @@ if __name__ == "__main__":
             open_and_close,
             second_store,
             second_store_closed,
+            looked_into,
             copied,
             forked,
             forked_unheard,

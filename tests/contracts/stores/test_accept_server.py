@@ -11,6 +11,7 @@ from tests.servers.standby import PostgresStandby
 from twiceproof.cli.main import cli
 from twiceproof.errors import Misuse
 from twiceproof.records import Address, Insert
+from twiceproof.stores.base import NoLedger
 from twiceproof.stores.open import accept_server, open_store
 
 AT = Address("shop/order:1", "claim", "self")
@@ -111,8 +112,17 @@ def test_a_file_has_no_server_to_accept(tmp_path):
     url = f"sqlite:///{tmp_path}/ledger.db"
     fill(url)
     assert "Nothing to accept" in doctor(url, "--accept-server", "--yes").stdout
+
+
+def test_accepting_makes_no_ledger_where_there_is_none(tmp_path):
+    with pytest.raises(NoLedger):
+        accept_server(f"sqlite:///{tmp_path}/ledger.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_memory_has_no_server_to_accept():
     with pytest.raises(Misuse, match="nothing to accept"):
-        accept_server(url)
+        accept_server("memory://")
 
 
 def test_a_yes_to_nothing_is_refused(tmp_path):

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.contracts.stores.row_places import PLACES
 from tests.servers.toxics import MANY, OneWay
 from twiceproof import App
 from twiceproof.claims.retention import sweep
@@ -15,6 +16,8 @@ from twiceproof.errors import StoreUnavailable
 from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.mariadb.engine import MariadbEngine
+from twiceproof.stores.open import open_store
 from twiceproof.stores.postgres.engine import PostgresEngine
 from twiceproof.stores.redis.engine import RedisEngine
 
@@ -30,10 +33,23 @@ SILENCES = {
 }
 
 
-@pytest.fixture(params=["postgres", "redis"])
+ENGINES = {
+    "postgres": ("postgres_dsn", PostgresEngine),
+    "redis": ("redis_url", RedisEngine),
+    "mariadb": ("mariadb_url", MariadbEngine),
+}
+
+
+@pytest.fixture(params=[*ENGINES, *PLACES])
 def place(request, fault_proxy):
     """An address by way of a proxy, and what opens a store there."""
-    name, engine = ("postgres_dsn", PostgresEngine) if request.param == "postgres" else ("redis_url", RedisEngine)
+    if request.param in PLACES:
+        make, server, _ = PLACES[request.param]
+        rows = make(request, server)
+        proxy = fault_proxy(rows.server.host, rows.server.port)
+        url = rows.url_by(proxy.host, proxy.port)
+        return proxy, lambda: GroupedStore(open_store(url).engine, patience=PATIENCE)
+    name, engine = ENGINES[request.param]
     url = request.getfixturevalue(name)
     target = urlsplit(url)
     proxy = fault_proxy(target.hostname, target.port)
@@ -97,7 +113,6 @@ def ask_awaiting(store):
 
 
 READS = {
-    "a listener that begins": lambda store: store.pause("space", 0.001).block(),
     "a scan": lambda store: aside(store.scan("claim").block),
     "a scan of an event loop's": ask_awaiting,
     "what is due": lambda store: aside(store.due("claim", queues=("q",)).block),
@@ -110,6 +125,14 @@ READS = {
 def test_closing_does_not_wait_for_what_only_listens_or_reads(place, store, silence, ask):
     silence()
     READS[ask](store)
+    under_way(place[0])
+    assert seconds_to_close(store) < SOON
+
+
+@pytest.mark.parametrize("place", ["postgres", "redis"], indirect=True)
+def test_closing_does_not_wait_for_a_listener_that_begins(place, store, silence):
+    silence()
+    store.pause("space", 0.001).block()
     under_way(place[0])
     assert seconds_to_close(store) < SOON
 
@@ -168,14 +191,20 @@ def writing(store, outcomes):
     return aside(write)
 
 
-def test_a_commit_under_way_is_waited_for(place, store):
+@pytest.fixture
+def patient(monkeypatch):
+    """More so than a machine is slow."""
+    monkeypatch.setattr(f"{__name__}.PATIENCE", 30.0)
+
+
+def test_a_commit_under_way_is_waited_for(patient, place, store):
     proxy, open_ = place
     outcomes = []
     proxy.hold(requests=False)
     write = writing(store, outcomes)
     while not store._writes.busy:
         time.sleep(0.001)
-    threading.Timer(PATIENCE / 2, proxy.resume).start()
+    threading.Timer(1.0, proxy.resume).start()
     store.close()
     write.join(SOON)
     assert isinstance(outcomes[0], Written)

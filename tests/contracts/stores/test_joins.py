@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from contextlib import closing
+from urllib.parse import urlsplit
 
 import psycopg
+import pymysql
 import pytest
 import sqlalchemy
 from sqlalchemy import orm
@@ -15,11 +17,13 @@ from twiceproof import Misuse
 from twiceproof.clock import Clock
 from twiceproof.errors import BadWrite, StoreUnavailable
 from twiceproof.operations import block
-from twiceproof.records import Address, Check, Conflict, Insert, Remove, Replace, Written
+from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
+from twiceproof.stores.base import SpaceBusy
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.open import open_store
 from twiceproof.stores.postgres.join import PostgresJoins
+from twiceproof.stores.user_transaction import TransactionEnded
 
 CLAIM, STEP, OTHER = (Address("shop/order/17", kind, "x") for kind in ("claim", "step", "other"))
 
@@ -33,6 +37,10 @@ class Site:
         self.is_file = url.startswith("sqlite")
 
     def open(self):
+        if self.url.startswith("mariadb"):
+            parts = urlsplit(self.url)
+            where = {"host": parts.hostname, "port": parts.port, "user": "root", "database": parts.path[1:]}
+            return pymysql.connect(**where)
         if not self.is_file:
             return psycopg.connect(self.url)
         db = sqlite3.connect(self.url.removeprefix("sqlite:///"), isolation_level=None)
@@ -40,9 +48,13 @@ class Site:
         return db
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
+SERVERS = {"postgres": "postgres_dsn", "mariadb": "mariadb_url"}
+
+
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in SERVERS)])
 def site(request, tmp_path):
-    url = f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    file = f"sqlite:///{tmp_path}/a.db"
+    url = file if request.param == "sqlite" else request.getfixturevalue(SERVERS[request.param])
     made = Site(url)
     yield made
     made.store.close()
@@ -131,7 +143,10 @@ def test_others_wait_for_the_users_commit_and_are_not_lost(site):
 
 
 def test_a_store_without_sql_says_so():
-    with closing(sqlite3.connect(":memory:")) as db, pytest.raises(Misuse, match=r"use sqlite:/// or postgresql://"):
+    with (
+        closing(sqlite3.connect(":memory:")) as db,
+        pytest.raises(Misuse, match=r"use sqlite:///, postgresql:// or mariadb://"),
+    ):
         GroupedStore(MemoryEngine()).join(db)
 
 
@@ -241,3 +256,119 @@ def test_a_space_that_is_never_let_go_is_given_up_with_nothing_written(server_st
         )
         with pytest.raises(StoreUnavailable, match="nothing was written"):
             block(server_store.store.join(second).write(Insert(STEP, "second")))
+
+
+# -- MariaDB -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mariadb_site(mariadb_url):
+    made = Site(mariadb_url)
+    yield made
+    made.store.close()
+
+
+@pytest.mark.server
+def test_a_mariadb_connection_that_commits_by_itself_is_refused(mariadb_site):
+    with closing(mariadb_site.open()) as db:
+        db.autocommit(True)
+        with pytest.raises(Misuse, match=r"open one with connection\.begin"):
+            block(mariadb_site.store.join(db).write(Insert(CLAIM, "")))
+        db.begin()
+        assert isinstance(block(mariadb_site.store.join(db).write(Insert(CLAIM, ""))), Written)
+        db.commit()
+    assert there(mariadb_site, CLAIM) is not None
+
+
+@pytest.mark.server
+def test_an_old_view_of_a_mariadb_transaction_does_not_decide(mariadb_site):
+    """REPEATABLE READ, which is MariaDB's default, goes on showing what was there at the first read."""
+    with closing(mariadb_site.open()) as db, db.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM twiceproof_records")
+        mariadb_site.store.write(Insert(CLAIM, "newer")).block()
+        answer = block(mariadb_site.store.join(db).write(Check(CLAIM, absent=True), Insert(STEP, "")))
+        assert isinstance(answer, Conflict)
+        assert answer.found.body == "newer"
+        db.rollback()
+
+
+@pytest.mark.server
+def test_a_mariadb_record_that_another_transaction_holds_is_waited_for(mariadb_site):
+    with closing(mariadb_site.open()) as first, closing(mariadb_site.open()) as second:
+        block(mariadb_site.store.join(first).write(Insert(STEP, "first")))
+        waited = []
+
+        def let_go(seconds):
+            waited.append(seconds)
+            first.commit()
+
+        mariadb_site.store.joins._clock = Clock(sleep=let_go)
+        answer = block(mariadb_site.store.join(second).write(Insert(STEP, "second")))
+        assert len(waited) == 1
+        assert isinstance(answer, Conflict)
+        assert answer.found.body == "first"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("level", "free"), [("READ-COMMITTED", True), ("REPEATABLE-READ", False)])
+def test_a_mariadb_transaction_holds_up_its_neighbours_only_in_repeatable_read(mariadb_site, level, free):
+    """There its locks cover the gap between two records, into which others insert theirs."""
+    near = [Address(f"shop/order/{number}", "claim", "x") for number in (100, 900)]
+    for at in near:
+        mariadb_site.store.write(Insert(at, "")).block()
+    with closing(mariadb_site.open()) as db, db.cursor() as cursor:
+        cursor.execute(f"SET SESSION tx_isolation = '{level}'")
+        block(mariadb_site.store.join(db).write(Insert(CLAIM, "")))
+        other = Batch((Insert(Address("shop/order/500", "claim", "x"), ""),), "other")
+        (answer,) = mariadb_site.store.engine.commit([other])
+        assert isinstance(answer, Written if free else SpaceBusy)
+        db.commit()
+    assert isinstance(mariadb_site.store.engine.commit([other])[0], Conflict if free else Written)
+
+
+@pytest.mark.server
+def test_a_mariadb_transaction_that_was_ended_is_noticed(mariadb_site):
+    with closing(mariadb_site.open()) as db:
+        join = mariadb_site.store.join(db)
+        block(join.write(Insert(CLAIM, "")))
+        db.commit()
+        with pytest.raises(TransactionEnded):
+            block(join.write(Insert(STEP, "")))
+
+
+@pytest.mark.server
+def test_a_mariadb_connection_to_another_database_is_refused(mariadb_site, mariadb_server):
+    other = Site(mariadb_server.create_database())
+    with closing(mariadb_site.open()) as db:
+        assert isinstance(block(mariadb_site.store.join(db).write(Insert(CLAIM, ""))), Written)
+        db.rollback()
+    with mariadb_server.connect() as admin, admin.cursor() as cursor:
+        name = urlsplit(mariadb_site.url).path[1:]
+        cursor.execute("DROP USER IF EXISTS shop")
+        cursor.execute("CREATE USER shop")
+        cursor.execute(f"GRANT ALL ON {urlsplit(other.url).path[1:]}.* TO shop")
+        parts = urlsplit(other.url)
+        stranger = pymysql.connect(host=parts.hostname, port=parts.port, user="shop", database=parts.path[1:])
+        with closing(stranger), pytest.raises(Misuse, match="commit together only in one"):
+            block(mariadb_site.store.join(stranger).write(Insert(CLAIM, "")))
+        cursor.execute("DROP USER shop")
+    other.store.close()
+    assert name
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", ["connection", "session"])
+def test_sqlalchemy_on_mariadb_joins_and_both_land_or_neither(mariadb_site, kind):
+    engine = sqlalchemy.create_engine(mariadb_site.url.replace("mariadb://", "mariadb+pymysql://"))
+    with engine.begin() as setup:
+        setup.exec_driver_sql("CREATE TABLE parcels (name VARCHAR(20))")
+    for commits in (False, True):
+        opened = engine.connect() if kind == "connection" else orm.Session(engine)
+        with opened as handle:
+            handle.execute(sqlalchemy.text("INSERT INTO parcels VALUES ('a')"))
+            assert isinstance(block(mariadb_site.store.join(handle).write(Insert(CLAIM, ""))), Written)
+            (handle.commit if commits else handle.rollback)()
+        with engine.connect() as look:
+            assert look.exec_driver_sql("SELECT count(*) FROM parcels").scalar() == int(commits)
+        assert (there(mariadb_site, CLAIM) is not None) == commits
+    engine.dispose()

@@ -7,12 +7,17 @@ import psycopg
 import pytest
 from msgspec import structs
 
+from tests.contracts.stores.movable_mariadb import MovableMariadbEngine
+from tests.contracts.stores.row_places import place  # noqa: F401
 from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.prove.store_contract.case import due_keys, schedule, take_due
 from twiceproof.prove.store_contract.due import DueRecords, HiddenRecords
 from twiceproof.records import Address, Conflict, Insert, Replace
 from twiceproof.stores.base import FEW, chosen, indexed_by_time, soonest
 from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.mariadb import engine as mariadb
+from twiceproof.stores.mariadb.engine import MariadbEngine
+from twiceproof.stores.mariadb.rows import LedgerSql
 from twiceproof.stores.postgres import engine as postgres
 from twiceproof.stores.postgres.engine import PostgresEngine
 from twiceproof.stores.sqlite import engine as sqlite_engine
@@ -159,6 +164,30 @@ class TestPostgresLooksByTime(LooksByTime, TestPostgresLooks):
     statement = "HEADS"
 
 
+@pytest.mark.server
+class TestMariadbLooks(Looks):
+    module = mariadb
+
+    @pytest.fixture(autouse=True)
+    def database(self, mariadb_url):
+        self.url = mariadb_url
+
+    def make_store(self):
+        return GroupedStore(MovableMariadbEngine(self.url))
+
+    def advance(self, seconds):
+        engine = MovableMariadbEngine(self.url)
+        engine.advance(seconds)
+        engine.close()
+
+
+@pytest.mark.server
+class TestMariadbLooksByTime(LooksByTime, TestMariadbLooks):
+    @pytest.fixture(autouse=True)
+    def by_time(self, monkeypatch):
+        monkeypatch.setattr(LedgerSql, "first_of_all", lambda self, kind: ("SELECT no_such_column", ()))
+
+
 @pytest.mark.parametrize("queues", [MANY[:1], MANY], ids=["one queue", "very many"])
 def test_on_sqlite_a_look_that_finds_nothing_waits_for_no_writer(tmp_path, queues):
     path = tmp_path / "twiceproof.db"
@@ -235,6 +264,43 @@ def blocks(dsn):
         db.execute("SELECT twiceproof.twiceproof_waiting('claim', 50)")
         (after,) = db.execute(f"SELECT {fetched}").fetchone()
     return after - before
+
+
+@pytest.mark.server
+def test_on_mariadb_a_look_reads_as_much_however_many_queues_sleep(mariadb_url):
+    with closing(GroupedStore(MariadbEngine(mariadb_url))) as store:
+        fall_asleep(store, MANY[:2_000])
+        some = entries(store)
+        fall_asleep(store, MANY[2_000:4_000])
+        assert entries(store) <= some + 5
+
+
+def entries(store):
+    """Of tables and their indexes, as MariaDB counts them for the connection that looks."""
+    status = (
+        "SELECT SUM(variable_value) FROM information_schema.session_status WHERE variable_name LIKE 'HANDLER_READ%%'"
+    )
+    (((before,),),) = store.engine._side.ask((status, ()))
+    assert take_due(store, MANY).next_in == pytest.approx(2_000, abs=30)
+    (((after,),),) = store.engine._side.ask((status, ()))
+    return after - before
+
+
+@pytest.mark.server
+def test_on_stores_of_rows_a_look_asks_as_often_for_many_tenants_as_for_one(place):  # noqa: F811
+    with closing(place.open()) as store:
+        schedule(store, 0, 2_000, queue=MANY[0])
+        one = requests(store, MANY[:1])
+        assert requests(store, MANY[:300]) == one
+        for nth in range(1, 300):
+            schedule(store, nth, 2_000, queue=MANY[nth])
+        assert requests(store, MANY[:300]) == one
+
+
+def requests(store, queues):
+    before = store.engine.table.requests
+    assert take_due(store, queues).next_in == pytest.approx(2_000, abs=60)
+    return store.engine.table.requests - before
 
 
 def test_the_longest_overdue_queues_are_chosen_and_the_first_of_the_others_is_next():

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from twiceproof.errors import StoreError, StoreUnsafe
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores.base import AGAIN, Migration, migrations
+from twiceproof.stores.base import SPACE_BUSY, Migration, migrations
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.postgres.codec import commit_call, outcomes
 from twiceproof.stores.postgres.engine import PostgresEngine
@@ -213,7 +213,7 @@ def test_each_batch_of_a_group_has_its_own_end(engine, postgres_dsn):
         Written,
         Conflict,
         Written,
-        type(AGAIN),
+        type(SPACE_BUSY),
         Written,
         Conflict,
         Conflict,

@@ -83,7 +83,7 @@ def test_the_commit_function_itself_refuses_an_old_snapshot(engine, postgres_dsn
         with pytest.raises(psycopg.errors.RaiseException, match="READ COMMITTED"):
             db.execute(
                 "SELECT twiceproof.twiceproof_commit("
-                "'', '', '', '', '{}', '{}', '', '', '{}', '', '', '{}', '{}', '{}', '')"
+                "'', '', '', '', '{}', '{}', '', '', '{}', '', '', '{}', '{}', '{}', '', NULL)"
             )
 
 
@@ -152,3 +152,16 @@ def test_a_transaction_that_may_be_forgotten_for_longer_than_a_lease_is_told(pos
 
 def test_the_lease_that_is_compared_with_is_the_one_that_claims_have():
     assert postgres_doctor.LEASE == DEFAULT_LEASE
+
+
+def test_dead_rows_and_a_forgotten_transaction_are_named(engine, postgres_dsn, monkeypatch):
+    found = findings(engine)
+    assert (found["dead rows"].level, found["oldest transaction"].level) == ("ok", "ok")
+    monkeypatch.setattr(postgres_doctor, "LONG_OPEN", 0.0)
+    monkeypatch.setattr(postgres_doctor, "FEW_DEAD", -1)
+    with psycopg.connect(postgres_dsn) as forgotten:
+        forgotten.execute("SELECT 1")
+        found = findings(engine)
+    assert "pg_stat_activity" in found["oldest transaction"].advice
+    dead = postgres_doctor._dead_rows(10, 11, "twiceproof")
+    assert (dead.level, postgres_doctor._dead_rows(11, 11, "twiceproof").level) == ("warn", "ok")

@@ -107,6 +107,18 @@ def test_a_lost_session_is_ended_before_its_work_is_sent_again(store, proxy, pos
     assert store.read(HERE).block().record.body == "one"
 
 
+def test_what_landed_is_written_although_the_look_at_the_ledger_found_none(store, monkeypatch):
+    def find_no_server(*_):
+        monkeypatch.undo()
+        raise Disconnected(OSError("refused"), sent=False)
+
+    store.engine._newest = 2**62  # as if numbers had shrunk
+    monkeypatch.setattr(store.engine._primary, "look_again", find_no_server)
+    outcome = store.write(Insert(HERE, "mine", draw=True)).block()
+    assert isinstance(outcome, Written)
+    assert store.read(HERE).block().record.fence == outcome.fence
+
+
 # -- broken connections --------------------------------------------------------------------------
 
 

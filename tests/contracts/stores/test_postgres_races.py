@@ -11,7 +11,7 @@ from psycopg.pq import ExecStatus
 
 from twiceproof.errors import SchemaMismatch, StoreUnavailable
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores.base import AGAIN, migrations
+from twiceproof.stores.base import SPACE_BUSY, migrations
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres import schema as postgres_schema
 from twiceproof.stores.postgres.codec import ServerFunctions, commit_call, due_of, due_values, fetch_values
@@ -127,7 +127,7 @@ def test_a_row_locked_by_hand_is_tried_again_and_holds_up_nobody(store, postgres
     with psycopg.connect(postgres_dsn) as user:
         user.execute("SELECT FROM twiceproof.twiceproof_records FOR UPDATE")
         held, *others = store.engine.commit(batches)
-        assert held == AGAIN
+        assert held == SPACE_BUSY
         assert all(isinstance(other, Written) for other in others)
         user.rollback()
     assert isinstance(store.engine.commit(batches[:1])[0], Written)

@@ -10,7 +10,7 @@ from redis.crc import key_slot
 from tests.servers import ValkeyCluster
 from twiceproof.errors import Misuse, StoreUnavailable
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores.base import Again
+from twiceproof.stores.base import SpaceBusy
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import url as redis_target
 from twiceproof.stores.redis.codec import META_KEY, lane_of
@@ -136,7 +136,7 @@ def test_while_a_slot_moves_nobody_sees_half_a_lane(own_cluster):
             claim("shop", f"new {nth}"),
             Replace(Address("shop", "claim", "self"), "", fence=old.fence),
         ):
-            assert isinstance(engine.commit([Batch([write], f"nonce-{nth}")])[0], Again)
+            assert isinstance(engine.commit([Batch([write], f"nonce-{nth}")])[0], SpaceBusy)
         if key is not None:
             source.call("MIGRATE", target.host, target.port, key, 0, 1000)
     store = GroupedStore(engine)

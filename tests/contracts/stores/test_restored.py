@@ -1,5 +1,6 @@
 """A ledger that was brought back from a backup draws no fence a second time: a late holder's write does not land."""
 
+import errno
 import json
 import shutil
 import subprocess
@@ -53,6 +54,29 @@ class PostgresSite:
         self._run(f"DROP DATABASE {self.name} WITH (FORCE)", f"ALTER DATABASE {self.name}_backup RENAME TO {self.name}")
 
 
+class MariadbSite:
+    """Dumped, and loaded over what is there."""
+
+    def __init__(self, server):
+        self.server = server
+        self.url = server.create_database()
+        self.name = self.url.rpartition("/")[2]
+
+    def _client(self, program, *arguments, **pipes):
+        where = [f"--host={self.server.host}", f"--port={self.server.port}", "--user=root", "--protocol=tcp"]
+        return subprocess.run([program, "--no-defaults", *where, *arguments, self.name], check=True, **pipes)
+
+    def wait_for_another_second(self):
+        """Tables know the second in which they were made."""
+        self._client("mariadb", input=b"SELECT SLEEP(1 - MOD(UNIX_TIMESTAMP(NOW(6)), 1))", stdout=subprocess.DEVNULL)
+
+    def back_up(self):
+        self.dump = self._client("mariadb-dump", "--single-transaction", capture_output=True).stdout
+
+    def restore(self):
+        self._client("mariadb", input=self.dump)
+
+
 class RowsSite(PostgresSite):
     """Rows and counter are put back into the tables that are there, as a dump of the data alone does."""
 
@@ -100,6 +124,8 @@ class RedisSite:
         pytest.param("postgres", marks=pytest.mark.server),
         pytest.param("rows", marks=pytest.mark.server),
         pytest.param("redis", marks=pytest.mark.server),
+        pytest.param("mariadb", marks=pytest.mark.server),
+        pytest.param("galera", marks=[pytest.mark.server, pytest.mark.slow]),
     ]
 )
 def site(request, tmp_path):
@@ -108,6 +134,12 @@ def site(request, tmp_path):
     elif request.param == "redis":
         with ValkeyServer() as server:
             yield RedisSite(server)
+    elif request.param in ("mariadb", "galera"):
+        found = request.getfixturevalue({"mariadb": "mariadb_server", "galera": "galera_cluster"}[request.param])
+        server = found if request.param == "mariadb" else found.nodes[0]
+        made = MariadbSite(server)
+        yield made
+        server.drop_database(made.url)
     else:
         server = request.getfixturevalue("postgres_server")
         made = (PostgresSite if request.param == "postgres" else RowsSite)(server)
@@ -178,9 +210,69 @@ def test_the_doctor_tells_of_a_restore_until_somebody_accepts_it(postgres_server
 
 
 def told(url):
-    answer = CliRunner().invoke(cli, ["--store", url, "doctor", "--json"])
-    (found,) = [one for one in json.loads(answer.stdout)["findings"] if one["name"] == "server"]
+    (found,) = findings(url, "server")
     return found["level"], found["found"]
+
+
+def findings(url, name):
+    answer = CliRunner().invoke(cli, ["--store", url, "doctor", "--json"])
+    return [one for one in json.loads(answer.stdout)["findings"] if one["name"] == name]
+
+
+class ReplacedFile(SqliteSite):
+    """A copy takes the place of the file. It may well get the inode that the file had."""
+
+    def restore(self):
+        (self.directory / "ledger.db").unlink()
+        super().restore()
+
+
+class CopiedFile(SqliteSite):
+    """The copy is opened where it is; as a whole, it has the file's attributes too."""
+
+    def restore(self):
+        shutil.copy2(self.directory / "ledger.db", self.directory / "copy.db")
+        self.url = f"sqlite:///{self.directory}/copy.db"
+
+
+@pytest.fixture(params=[SqliteSite, ReplacedFile, CopiedFile, pytest.param(MariadbSite, marks=pytest.mark.server)])
+def noticing_site(request, tmp_path):
+    if request.param is not MariadbSite:
+        yield request.param(tmp_path)
+        return
+    server = request.getfixturevalue("mariadb_server")
+    made = MariadbSite(server)
+    yield made
+    server.drop_database(made.url)
+
+
+def test_the_doctor_tells_that_the_ledger_was_restored_until_somebody_accepts_it(noticing_site):
+    site = noticing_site
+    taken(site.url)
+    site.back_up()
+    open_store(site.url).close()
+    assert findings(site.url, "restored") == []
+    if isinstance(site, MariadbSite):
+        site.wait_for_another_second()
+    site.restore()
+    (found,) = findings(site.url, "restored")
+    assert found["level"] == "warn" and "restored" in found["found"] and "--accept-server" in found["advice"]
+    assert findings(site.url, "restored") == [found]
+    answer = CliRunner().invoke(cli, ["--store", site.url, "doctor", "--accept-server", "--yes", "--json"])
+    assert json.loads(answer.stdout)["accepted"] == found["found"]
+    open_store(site.url).close()
+    assert findings(site.url, "restored") == []
+
+
+def test_where_files_have_no_attributes_there_is_no_false_alarm(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr("os.setxattr", unsupported)
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    taken(url)
+    open_store(url).close()
+    assert findings(url, "restored") == []
 
 
 @pytest.mark.server

@@ -223,6 +223,9 @@ def test_a_list_goes_on_without_a_bad_row_and_a_ledger_does_not(caplog: Any) -> 
     found = store.scan("step", None, None, None, 10).records
     assert [(one.at.space, one.at.key) for one in found] == [(space, "good") for space in spaces]
     assert [one.at.key for one in store.scan("step", "~tokens", None, None, 10).records] == ["good"]
+    page, whole = (one.scan("step", None, None, None, 10, True) for one in (store, inner))
+    own = {record.at: cursor for record, cursor in zip(whole.records, whole.cursors, strict=True)}
+    assert len(page.records) == 2 and list(page.cursors) == [own[one.at] for one in page.records]
     assert "left out: The step 'bad' of '~tokens' does not open" in caplog.text
     with pytest.raises(CannotOpen):
         store.scan("step", "default/charge/order:1", None, None, 10)

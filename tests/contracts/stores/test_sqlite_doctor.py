@@ -131,6 +131,19 @@ def test_an_old_sqlite_is_warned_of(path, monkeypatch, version, expected):
     assert level(path, "SQLite version") == expected
 
 
+def test_fences_that_follow_the_clock_are_said_to_be_safe_after_a_restore(path):
+    found = findings(path)["fences"]
+    assert found.level == "ok" and "copied back draws none again" in found.found
+
+
+def test_fences_that_are_ahead_of_the_clock_are_warned_of(path):
+    clock = ManualClock()
+    SqliteEngine(path, clock=clock).close()
+    clock.advance(-7200)
+    found = findings(path, clock=clock)["fences"]
+    assert found.level == "warn" and "120 minutes ahead" in found.found
+
+
 # -- the file ------------------------------------------------------------------------------------
 
 

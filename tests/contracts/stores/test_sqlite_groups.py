@@ -106,6 +106,7 @@ def test_steps_that_all_fit_land_in_a_handful_of_statements(tmp_path):
     engine._writer.set_trace_callback(seen.append)
     fences = dict(zip(spaces, [take.fence for take in takes], strict=True))
     answers = engine.commit(steps(spaces, fences.__getitem__))
+    engine._writer.set_trace_callback(None)
     engine.close()
     assert all(isinstance(answer, Written) for answer in answers)
     assert len(seen) <= 6, [statement[:60] for statement in seen]

@@ -59,6 +59,11 @@ def test_copying_the_files_in_the_process_that_has_them_open_leaves_its_locks(pa
     survives_a_visitor(path, "copied", path)
 
 
+@pytest.mark.parametrize("way", ["doctor", "backup", "restore", "list", "effect"])
+def test_whoever_else_opens_the_file_in_this_process_leaves_its_locks(path, way):
+    survives_a_visitor(path, "looked_into", path, way)
+
+
 @pytest.mark.parametrize("way", ["same store", "new store", "multiprocessing", "daemon"])
 def test_a_forked_child_has_locks_of_its_own(path, way):
     survives_a_visitor(path, "forked", path, way)

@@ -9,7 +9,7 @@ import pytest
 from twiceproof.errors import StoreError
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.stores.sqlite.engine import SqliteEngine
-from twiceproof.stores.sqlite.rows import RESERVED
+from twiceproof.stores.sqlite.rows import PER_SECOND, RESERVED
 
 
 @pytest.fixture
@@ -82,6 +82,27 @@ def test_the_counter_is_written_once_for_many_commits(path, engines):
     reserved = counter(path)
     for turn in range(20):
         put(engines[0], turn)
+    assert counter(path) == reserved
+
+
+def test_those_who_write_in_turns_do_not_run_ahead_of_the_time(path, engines):
+    """At 200,000 commits a second; beyond that, a file that was copied back could draw a number again."""
+    for turn in range(3):
+        put(engines[turn], f"first-{turn}")
+    before = counter(path)
+    for turn in range(60):
+        put(engines[turn % 3], turn)
+    assert (counter(path) - before) / 60 < PER_SECOND / 200_000
+
+
+def test_one_who_writes_alone_again_has_large_blocks_again(path, engines):
+    for turn in range(6):
+        put(engines[turn % 2], turn)
+    for turn in range(130):
+        put(engines[0], f"alone-{turn}")
+    reserved = counter(path)
+    for turn in range(100):
+        put(engines[0], f"later-{turn}")
     assert counter(path) == reserved
 
 

@@ -7,9 +7,10 @@ import pytest
 from twiceproof.errors import BadWrite
 from twiceproof.prove.store_contract.case import met
 from twiceproof.records import Address, Batch, Insert
+from twiceproof.stores.base import MOST_LOOKED_AT
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.sqlite.engine import SqliteEngine
-from twiceproof.stores.sqlite.rows import SqliteScan
+from twiceproof.stores.sqlite.rows import SqlitePrefixScan, SqliteScan
 
 STATES = ("done", "failed", "held")
 
@@ -30,10 +31,13 @@ def fill(engine, count, *, kind="claim", space=None, since=0):
         engine.commit([Batch([write], f"{write.at.key}") for write in writes[begin : begin + 500]])
 
 
-def cost(engine, *narrow):
+def cost(engine, *narrow, newest=None, family=None):
     """How many instructions SQLite carries out for one page of ten."""
+    return steps_of(engine, SqliteScan(*narrow, 10, newest, family))
+
+
+def steps_of(engine, asked):
     steps = []
-    asked = SqliteScan(*narrow, 10)
     db = sqlite3.connect(engine.path)
     db.set_progress_handler(lambda: steps.append(1), 10)
     rows = db.execute(asked.sql, asked.values).fetchall()
@@ -58,6 +62,64 @@ def test_a_page_costs_the_same_among_ten_times_as_many_records(engine, narrow, s
     among_few = cost(engine, *narrow)
     fill(engine, 4_500, space=space, since=500)
     assert cost(engine, *narrow) <= 1.2 * among_few
+
+
+@pytest.mark.parametrize("state", [None, "held"])
+@pytest.mark.parametrize("after", [None, "400"])
+@pytest.mark.parametrize("newest", [True, False])
+def test_a_page_by_age_costs_the_same_among_ten_times_as_many_records(engine, state, after, newest):
+    fill(engine, 500)
+    among_few = cost(engine, "claim", None, state, after, newest=newest)
+    fill(engine, 4_500, since=500)
+    assert cost(engine, "claim", None, state, after, newest=newest) <= 1.2 * among_few
+
+
+def fill_runs(engine, flow, count):
+    writes = [
+        Insert(Address(f"default/{flow}/{nth:06}", "run", "self"), "body", state=STATES[nth % 3])
+        for nth in range(count)
+    ]
+    for begin in range(0, count, 500):
+        engine.commit([Batch([write], write.at.space) for write in writes[begin : begin + 500]])
+
+
+@pytest.mark.parametrize("state", [None, "held"])
+@pytest.mark.parametrize("newest", [True, False])
+def test_a_flow_is_listed_without_reading_the_others(engine, state, newest):
+    fill_runs(engine, "sync", 60)
+    alone = cost(engine, "run", None, state, None, newest=newest, family="default/sync/")
+    fill_runs(engine, "sync_order", 5_000)
+    assert cost(engine, "run", None, state, None, newest=newest, family="default/sync/") <= 1.2 * alone
+
+
+def test_a_prefix_is_found_without_reading_the_others(engine):
+    fill_runs(engine, "sync", 60)
+    asked = SqlitePrefixScan("run", "default/sync/", None, None, 10)
+    alone = steps_of(engine, asked)
+    fill_runs(engine, "sync_order", 5_000)
+    fill(engine, 3_000)
+    assert steps_of(engine, asked) <= 1.2 * alone
+
+
+def test_no_page_of_a_prefix_looks_at_more_entries_than_it_may(engine):
+    """What lies between is of another kind: the page is empty, and goes on behind it."""
+    fill(engine, MOST_LOOKED_AT + 500, kind="step", space="default/each/1")
+    land(engine, Address("default/each/2", "run", "self"))
+    first = engine.scan("run", None, None, None, 10, None, "default/each/")
+    assert (list(first.records), first.after is None) == ([], False)
+    second = engine.scan("run", None, None, first.after, 10, None, "default/each/")
+    assert [record.at.space for record in second.records] == ["default/each/2"]
+    assert second.after is None
+
+
+def land(engine, at):
+    engine.commit([Batch([Insert(at, "")], "nonce")])
+
+
+@pytest.mark.parametrize("after", ["key:a", "at:default\0run", "at:other/1\0run\0self", "17"])
+def test_a_cursor_of_another_scan_than_of_this_prefix_is_refused(engine, after):
+    with pytest.raises(BadWrite, match="begin it again"):
+        engine.scan("run", None, None, after, 10, None, "default/")
 
 
 def test_a_rare_kind_is_found_without_reading_the_others(engine):

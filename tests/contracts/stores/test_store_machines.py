@@ -6,7 +6,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.contracts.stores.broken import BROKEN
+from tests.contracts.stores.movable_mariadb import MovableMariadbEngine
 from tests.contracts.stores.movable_redis import MovableRedisEngine
+from tests.contracts.stores.movable_rows import advance, movable
+from tests.contracts.stores.row_places import place  # noqa: F401
 from twiceproof.prove.clocks import ManualClock, ShiftedClock
 from twiceproof.prove.store_machine import StoreMachine
 from twiceproof.stores.grouped import GroupedStore
@@ -94,6 +97,14 @@ def test_postgres_is_like_the_model(postgres_dsn):
 
 
 @pytest.mark.server
+def test_mariadb_is_like_the_model(mariadb_url):
+    engine = MovableMariadbEngine(mariadb_url)
+    store = GroupedStore(engine)
+    compare(store, engine.advance, examples=30)
+    store.close()
+
+
+@pytest.mark.server
 def test_redis_is_like_the_model(redis_url):
     engine = MovableRedisEngine(redis_url)
     store = GroupedStore(engine)
@@ -106,6 +117,13 @@ def test_a_redis_cluster_is_like_the_model(cluster_url):
     engine = MovableRedisEngine(cluster_url)
     store = GroupedStore(engine)
     compare(store, engine.advance, examples=20, steps=20)
+    store.close()
+
+
+@pytest.mark.server
+def test_a_store_of_rows_is_like_the_model(place):  # noqa: F811
+    store = GroupedStore(movable(place.open().engine))
+    compare(store, advance, examples=10, steps=20)
     store.close()
 
 

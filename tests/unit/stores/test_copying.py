@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, StoreUnsafe, Waiting
+from twiceproof import App, Misuse, NeedsReview, StoreUnavailable, StoreUnsafe, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.errors import SchemaMismatch
 from twiceproof.stores import copying
 from twiceproof.stores.copying import LedgerBulk, copy_ledger, open_bulk, unlock_ledger
 from twiceproof.stores.open import open_store
+from twiceproof.stores.sqlite.bulk import SqliteBulk
 
 Done = list[Any]
 STORES = ["sqlite", pytest.param("postgres", marks=pytest.mark.server)]
@@ -198,6 +199,116 @@ def test_a_ledger_that_was_moved_is_refused_until_it_is_unlocked(filled: Any, pl
         assert unlock_ledger(source)
         assert not unlock_ledger(source)
     open_store(url).close()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_process_that_has_a_moved_ledger_open_does_nothing_more(place: Callable[[str], str], store: str) -> None:
+    """It looks at the lock when it opens the ledger, which was before: a server that nobody stopped."""
+    url, target, done = place(f"{store}:source"), place("sqlite:target"), []
+    app, charge, sync = shop(url, done)
+    with app:
+        charge(1)
+        copied(url, target, seal=True)
+        for call in (charge, sync):
+            with pytest.raises(SchemaMismatch, match=r"moved to another place.* twiceproof ledger unlock"):
+                call(4)
+        with pytest.raises(SchemaMismatch):
+            sync.start(5)
+        with suppress(SchemaMismatch):  # a store that reads first still knows the answer
+            assert charge(1) == "receipt 1"
+        assert done == [("charge", 1)]
+        with closing(open_bulk(url)) as source:
+            assert unlock_ledger(source)
+        assert charge(4) == "receipt 4"
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_nothing_is_written_to_a_source_after_it_was_compared(
+    place: Callable[[str], str], store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, target, done = place(f"{store}:source"), place("sqlite:target"), []
+    app, charge, _ = shop(url, done)
+    refused: list[Exception] = []
+    verify = copying._verify
+
+    def charging(*given: Any) -> None:
+        verify(*given)
+        try:
+            charge(5)
+        except SchemaMismatch as error:
+            refused.append(error)
+
+    monkeypatch.setattr(copying, "_verify", charging)
+    with app:
+        charge(1)
+        copied(url, target, seal=True)
+    assert len(refused) == 1 and done == [("charge", 1)]
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_server_on_the_target_does_nothing_until_the_copy_is_complete(
+    filled: Any, place: Callable[[str], str], store: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records would be mixed with the copy, and be dropped with a copy that fails."""
+    url, done, _ = filled
+    target, verify = place(f"{store}:target"), copying._verify
+    app, charge, _ = shop(target, done)
+    before, refused = list(done), []
+
+    def meddling(expected: Any, *given: Any) -> None:
+        with pytest.raises(SchemaMismatch, match="a copy into it has not ended"):
+            charge(5)
+        refused.append(1)
+        verify(copying._Summary() if fails else expected, *given)
+
+    monkeypatch.setattr(copying, "_verify", meddling)
+    with app:
+        if fails:
+            with pytest.raises(StoreUnsafe, match="was dropped"):
+                copied(url, target)
+            with pytest.raises(SchemaMismatch):
+                charge(1)
+        else:
+            copied(url, target)
+            assert charge(1) == "receipt 1" and charge(4) == "receipt 4"
+    assert refused and done == [*before, *([] if fails else [("charge", 4)])]
+
+
+def test_a_source_whose_copy_fails_can_be_used(
+    filled: Any, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, done, _ = filled
+
+    def fail(*_: Any) -> None:
+        raise StoreUnsafe("the target is gone", findings=[])
+
+    monkeypatch.setattr(copying, "_verify", fail)
+    with pytest.raises(StoreUnsafe, match="gone"):
+        copied(url, place("sqlite:target"), seal=True)
+    app, charge, _ = shop(url, done)
+    with app:
+        assert charge(5) == "receipt 5"
+
+
+def test_a_target_whose_unlocking_gets_no_answer_leaves_the_source_locked(
+    filled: Any, place: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target may be in use already."""
+    url, target, unlock = filled[0], place("sqlite:target"), SqliteBulk.set_lock
+
+    def lost(self: SqliteBulk, lock: Any) -> None:
+        unlock(self, lock)
+        if lock is None:
+            raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(SqliteBulk, "set_lock", lost)
+    with pytest.raises(StoreUnavailable):
+        copied(url, target, seal=True)
+    monkeypatch.undo()
+    with pytest.raises(SchemaMismatch, match="moved"):
+        open_store(url)
+    open_store(target).close()
 
 
 def test_a_copy_under_way_cannot_be_unlocked(filled: Any, place: Callable[[str], str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.stores.group_work import PATIENT, Caller, Work, committer_of, in_line
 from twiceproof.errors import StoreUnavailable
-from twiceproof.stores.base import AGAIN
+from twiceproof.stores.base import SPACE_BUSY
 from twiceproof.stores.group_commit import TRIES, Interrupted
 
 
@@ -200,7 +200,7 @@ def test_the_committer_works_on_after_an_error():
 
 
 def test_an_item_held_elsewhere_is_tried_again_after_a_pause():
-    answers = [[AGAIN], [AGAIN], ["done"]]
+    answers = [[SPACE_BUSY], [SPACE_BUSY], ["done"]]
     pauses = []
     committer = committer_of(lambda items: answers.pop(0), sleep=pauses.append)
     assert committer.request("x").block() == "done"
@@ -212,7 +212,7 @@ def test_an_item_held_elsewhere_does_not_hold_up_its_neighbours():
 
     def work(items):
         tries["held"] += "held" in items
-        return [AGAIN if item == "held" and tries["held"] < 3 else item for item in items]
+        return [SPACE_BUSY if item == "held" and tries["held"] < 3 else item for item in items]
 
     async def ask_all():
         committer = committer_of(work)
@@ -226,7 +226,7 @@ def test_an_item_held_elsewhere_does_not_hold_up_its_neighbours():
 
 
 def test_an_item_held_for_longer_than_patience_is_given_up():
-    committer = committer_of(lambda items: [AGAIN] * len(items), patience=0.05)
+    committer = committer_of(lambda items: [SPACE_BUSY] * len(items), patience=0.05)
     with pytest.raises(StoreUnavailable, match="held this space") as caught:
         committer.request("x").block()
     assert caught.value.unsure is False
@@ -426,7 +426,7 @@ def test_a_leader_interrupted_while_its_space_is_held_elsewhere_passes_the_lead_
     work, pauses = Work(), []
 
     def held_once(items):
-        return [AGAIN] * len(items) if not pauses else work(items)
+        return [SPACE_BUSY] * len(items) if not pauses else work(items)
 
     def interrupted_pause(seconds):
         pauses.append(seconds)
@@ -517,7 +517,7 @@ def test_a_leader_interrupted_while_it_gives_way_leaves_the_committer_usable(mon
     assert committer.request("second").block() == "SECOND"
 
 
-@pytest.mark.parametrize("answers", [["X"], [AGAIN, "X"]], ids=["at once", "held elsewhere first"])
+@pytest.mark.parametrize("answers", [["X"], [SPACE_BUSY, "X"]], ids=["at once", "held elsewhere first"])
 def test_wherever_a_lone_caller_is_interrupted_the_committer_stays_usable(answers):
     """A signal's exception can hit before any line of it."""
     place = 0

@@ -178,14 +178,14 @@ def test_a_write_after_the_trouble_is_judged_afresh(store, engine):
     engine.lose_reply()
     store.write(Insert(at(), "")).block()
     assert isinstance(store.write(Insert(at(), "")).block(), Conflict)
-    assert store._unsure == set()
+    assert store._unacknowledged == set()
 
 
 def test_a_lost_write_leaves_nothing_to_remember(store, engine):
     landed = store.write(Insert(at(), "", draw=True)).block()
     engine.lose_reply()
     assert isinstance(store.write(Remove(at(), fence=landed.fence)).block(), Lost)
-    assert store._unsure == set()
+    assert store._unacknowledged == set()
 
 
 def test_a_read_is_tried_again_after_a_broken_connection(store, engine):

@@ -159,7 +159,7 @@ def test_callers_led_by_an_interrupted_one_hear_the_truth_about_their_writes(han
     for name in ("second", "third"):
         found = store.read(Address(name, "claim", "self")).block().record
         assert (type(outcomes[name]), outcomes[name].fence) == (Written, found.fence)
-    assert not store._unsure
+    assert not store._unacknowledged
     store.close()
 
 

@@ -11,7 +11,8 @@ import psycopg
 from ...clock import Clock, system_clock
 from ...errors import StoreError, StoreUnavailable
 from ...records import Address, Record
-from ..base import LOCKED_LEDGER, LedgerLock, row_of
+from ..base import LOCKED, LOCKED_LEDGER, LedgerLock, row_of
+from .connection import RAISED_AS_LOCKED
 from .schema import SCHEMA, in_schema, split_schema
 
 __all__ = ["PostgresBulk"]
@@ -25,6 +26,17 @@ LEASES = f"SELECT space FROM {{schema}}.twiceproof_records WHERE lease_until > {
 LOCK = "SELECT name FROM {schema}.twiceproof_migrations WHERE number = %s"
 UNLOCK = "DELETE FROM {schema}.twiceproof_migrations WHERE number = %s"
 SET_LOCK = "INSERT INTO {schema}.twiceproof_migrations VALUES (%s, %s)"
+# A process that had the ledger open when it was locked does not look at the lock again.
+SEALS = (
+    f"""CREATE OR REPLACE FUNCTION {{schema}}.twiceproof_locked() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION '{LOCKED}' USING ERRCODE = '{RAISED_AS_LOCKED}'; END $$""",
+    """CREATE OR REPLACE TRIGGER twiceproof_locked BEFORE INSERT OR UPDATE OR DELETE ON {schema}.twiceproof_records
+    FOR EACH STATEMENT EXECUTE FUNCTION {schema}.twiceproof_locked()""",
+)
+UNSEALS = (
+    "DROP TRIGGER IF EXISTS twiceproof_locked ON {schema}.twiceproof_records",
+    "DROP FUNCTION IF EXISTS {schema}.twiceproof_locked()",
+)
 ADVANCE = "SELECT setval('{schema}.twiceproof_number', greatest(last_value, %s)) FROM {schema}.twiceproof_number"
 
 
@@ -56,29 +68,55 @@ class PostgresBulk:
         return int(self._ask("SELECT count(*) FROM {schema}.twiceproof_records")[0][0])
 
     def leases(self) -> Sequence[str]:
-        """Return the spaces in which somebody holds a lease now, a few of them."""
+        """Return some of the spaces that are held under a lease now."""
         return [space for (space,) in self._ask(LEASES)]
 
     def lock(self) -> LedgerLock | None:
         found = self._ask(LOCK, (LOCKED_LEDGER,))
         return LedgerLock.read(found[0][0]) if found else None
 
+    def lock_empty(self, lock: LedgerLock) -> bool:
+        """Lock it if it has no records. False: it has some, and is left as it is."""
+        with self._writing() as cursor:
+            self._lock(cursor, lock)  # first: it waits for other writers, and keeps them out
+            empty = not self.count()
+            if not empty:
+                self._lock(cursor, None)
+        return empty
+
     def set_lock(self, lock: LedgerLock | None) -> None:
-        self.load((), lock)
+        with self._writing() as cursor:
+            self._lock(cursor, lock)
 
     def load(self, rows: Iterable[tuple[int, Record]], lock: LedgerLock | None) -> None:
         """Insert records and note how far this has come, in one transaction."""
-        with _translated(), self._db.transaction(), self._db.cursor() as cursor:
+        with self._writing() as cursor:
+            self._lock(cursor, None)
             with cursor.copy(self._sql(COPY)) as copy:
                 for _, record in rows:
                     copy.write_row(row_of(record))
-            cursor.execute(self._sql(UNLOCK), (LOCKED_LEDGER,))
-            if lock is not None:
-                cursor.execute(self._sql(SET_LOCK), (LOCKED_LEDGER, lock.text()))
+            self._lock(cursor, lock)
 
     def empty(self) -> None:
-        with _translated():
-            self._db.execute(self._sql("DELETE FROM {schema}.twiceproof_records"))
+        """Remove all records of a ledger that is locked."""
+        before = self.lock()
+        with self._writing() as cursor:
+            self._lock(cursor, None)
+            cursor.execute(self._sql("DELETE FROM {schema}.twiceproof_records"))
+            self._lock(cursor, before)
+
+    def _lock(self, cursor: psycopg.Cursor, lock: LedgerLock | None) -> None:
+        """Set or remove the lock, within a transaction: for who opens the ledger, and for who has it open."""
+        cursor.execute(self._sql(UNLOCK), (LOCKED_LEDGER,))
+        if lock is not None:
+            cursor.execute(self._sql(SET_LOCK), (LOCKED_LEDGER, lock.text()))
+        for statement in UNSEALS if lock is None else SEALS:
+            cursor.execute(self._sql(statement))
+
+    @contextmanager
+    def _writing(self) -> Iterator[psycopg.Cursor]:
+        with _translated(), self._db.transaction(), self._db.cursor() as cursor:
+            yield cursor
 
     def advance(self, highest: int) -> None:
         """Draw no number again: go on behind the highest that was loaded, and behind the present."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ...records import Address, Batch, Conflict, Due, Found, Insert, Outcome, Record, Remove, Replace, Write, Written
-from ..base import AGAIN, Again
+from ..base import SPACE_BUSY, SpaceBusy, condition_number
 from .schema import TEXT, in_schema
 
 __all__ = [
@@ -50,6 +50,7 @@ COMMIT_TYPES = (
     "double precision[]",
     "double precision[]",
     TEXT,
+    "int[]",
 )
 FETCH_TYPES = (TEXT, TEXT, TEXT, TEXT)
 BESIDE_TYPES = (TEXT, TEXT, TEXT, "int")
@@ -75,8 +76,6 @@ def _call(schema: str, name: str, types: Sequence[str]) -> bytes:
     return in_schema(f"SELECT {{schema}}.twiceproof_{name}({values})", schema)
 
 
-MOST_BIGINT = 2**63 - 1
-
 Answer = tuple[float, int, list[int] | None, list[tuple[int, Record | None]] | None]
 decode_answer = msgspec.json.Decoder(Answer).decode
 decode_found = msgspec.json.Decoder(tuple[float, list[Record | None]]).decode
@@ -96,7 +95,7 @@ def commit_call(calls: ServerFunctions, batches: Sequence[Batch]) -> tuple[bytes
         if type(write) is Insert:
             return calls.insert, [*_address(write), nonce.encode(), *_content(write)]
         if type(write) is Replace:
-            known = str(_known(write)).encode()
+            known = str(condition_number(write)).encode()
             return calls.replace, [*_address(write), known, nonce.encode(), *_content(write)]
     return calls.commit, commit_values(batches)
 
@@ -116,8 +115,28 @@ def _content(write: Insert | Replace) -> Values:
     ]
 
 
+def in_parts(batches: Sequence[Batch]) -> tuple[list[Batch], list[int]]:
+    """Return batches of one space each, and for each of them the place of the first part of its batch."""
+    parts: list[Batch] = []
+    heads: list[int] = []
+    for batch in batches:
+        head = len(parts) + 1
+        for _, writes in itertools.groupby(batch.writes, lambda write: write.at.space):
+            parts.append(Batch(list(writes), batch.nonce))
+            heads.append(head)
+    return parts, heads
+
+
+def _parted(batches: Sequence[Batch]) -> tuple[Sequence[Batch], list[int] | None]:
+    """Return them as they are where each is of one space, as almost always."""
+    return in_parts(batches) if [batch for batch in batches if batch.others] else (batches, None)
+
+
 def commit_values(batches: Sequence[Batch]) -> Values:
-    """Columns per batch, per write, and per put: what an Insert or a Replace has and the others lack."""
+    """Columns per batch, per write, and per put: what an Insert or a Replace has and the others lack. Last, which
+    batches are parts of one.
+    """
+    batches, heads = _parted(batches)
     writes = [write for batch in batches for write in batch.writes]
     puts = [write for write in writes if type(write) is Insert or type(write) is Replace]
     mark, (spaces, nonces, kinds, keys, states, queues, bodies) = _joined(
@@ -130,7 +149,7 @@ def commit_values(batches: Sequence[Batch]) -> Values:
         [put.body or "" for put in puts],
     )
     acts = "".join(["i" if type(write) is Insert else _act(write) for write in writes])
-    known = ["0" if type(write) is Insert else str(_known(write)) for write in writes]
+    known = ["0" if type(write) is Insert else str(condition_number(write)) for write in writes]
     places = [str(place) for place, batch in enumerate(batches, 1) for _ in batch.writes]
     which = [str(nth) for nth, act in enumerate(acts, 1) if act in PUTS]
     draws = ["t" if put.draw else "f" for put in puts]
@@ -151,13 +170,16 @@ def commit_values(batches: Sequence[Batch]) -> Values:
         leases,
         dues,
         bodies,
+        None if heads is None else _array(map(str, heads)),
     ]
 
 
-PUTS = "irR"
+PUTS = "irR"  # the acts that write a record
 
 
 def _act(write: Write) -> str:
+    """Return the letter that the server's function knows a write by: insert, replace without or with a body, delete,
+    check that it is absent, check its condition."""
     if isinstance(write, Insert):
         return "i"
     if isinstance(write, Replace):
@@ -165,19 +187,6 @@ def _act(write: Write) -> str:
     if isinstance(write, Remove):
         return "d"
     return "a" if write.absent else "c"
-
-
-def _known(write: Write) -> int:
-    """The fence that must be there or, below zero, the version; 0 is never found."""
-    if isinstance(write, Insert):
-        return 0
-    if write.fence is not None:
-        return write.fence if write.fence <= MOST_BIGINT else 0
-    # A version of another store, or one written differently ("007"), is simply not the one found.
-    version = write.version or ""
-    if not (version.isascii() and version.isdecimal()) or version[0] == "0" or int(version) > MOST_BIGINT:
-        return 0
-    return -int(version)
 
 
 def _joined(*columns: Sequence[str]) -> tuple[bytes, list[bytes]]:
@@ -202,13 +211,31 @@ def _array(parts: Iterable[str]) -> bytes:
     return f"{{{','.join(parts)}}}".encode()
 
 
-def outcomes(batches: Sequence[Batch], text: bytes) -> list[Outcome | Again]:
+def outcomes(batches: Sequence[Batch], text: bytes) -> list[Outcome | SpaceBusy]:
+    parts, heads = _parted(batches)
+    answers = _part_outcomes(parts, text)
+    if heads is None:
+        return answers
+    of_batches: dict[int, list[Outcome | SpaceBusy]] = {}
+    for head, answer in zip(heads, answers, strict=True):
+        of_batches.setdefault(head, []).append(answer)
+    return [_of_parts(found) for found in of_batches.values()]
+
+
+def _of_parts(answers: Sequence[Outcome | SpaceBusy]) -> Outcome | SpaceBusy:
+    """Return the answer for a whole batch: what hindered one part hindered all."""
+    if SPACE_BUSY in answers:
+        return SPACE_BUSY
+    return next((answer for answer in answers if type(answer) is Conflict), answers[0])
+
+
+def _part_outcomes(batches: Sequence[Batch], text: bytes) -> list[Outcome | SpaceBusy]:
     now, number, held, misfits = decode_answer(text)
-    answers: list[Outcome | Again] = [
+    answers: list[Outcome | SpaceBusy] = [
         Written(str(number + place), number + place, now) for place in range(1, len(batches) + 1)
     ]
     for place in held or ():
-        answers[place - 1] = AGAIN
+        answers[place - 1] = SPACE_BUSY
     if misfits:
         at = [(place, write.at) for place, batch in enumerate(batches) for write in batch.writes]
         for nth, there in misfits:

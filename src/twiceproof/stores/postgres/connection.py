@@ -32,6 +32,7 @@ DISK_FULL, OUT_OF_MEMORY, READ_ONLY, NOT_ALLOWED, CANCELLED = "53100", "53200", 
 LOCKED = "55P03"
 MISSING = ("42P01", "42883", "42703", "3F000")
 RAISED_BY_US = "P0001"
+RAISED_AS_LOCKED = "TPLCK"  # by the trigger of a ledger that is locked
 
 
 class StatementRefused(Exception):
@@ -95,6 +96,8 @@ def _ours_to_fix(code: str, text: str) -> StoreError:
         return StoreError(f"The database role lacks a right ({text}); {move}.")
     if code in MISSING:
         return SchemaMismatch(f"A table or function of twiceproof is missing ({text}); open the store again.")
+    if code == RAISED_AS_LOCKED:
+        return SchemaMismatch(text)
     if code == RAISED_BY_US:
         return StoreUnsafe(f"{text}. Set default_transaction_isolation to 'read committed'.", findings=[])
     return StoreError(f"PostgreSQL refused: {text} ({code}). Please report this as a bug in twiceproof.")

@@ -27,6 +27,8 @@ __all__ = [
 
 OLDEST = 140_000
 MOST_SKEW = 1.0
+FEW_DEAD = 100_000  # rows that are no matter, however few are alive
+LONG_OPEN = 600.0  # seconds
 FEW_CONNECTIONS = 20
 LEASE = 30.0  # what a claim has where nothing else is said: a space that is held for longer costs its holder the claim
 
@@ -160,7 +162,8 @@ def _isolation(level: str) -> Finding:
 
 
 def examine(db: psycopg.Connection, ask: Ask, settings: PostgresSettings, clock: Clock, schema: str) -> list[Finding]:
-    return [*examine_server(db, ask, settings, clock), _server(ask, schema), *_examine_schema(ask, schema)]
+    server = examine_server(db, ask, settings, clock)
+    return [*server, _server(ask, schema), *_examine_schema(ask, schema), *_examine_upkeep(ask, schema)]
 
 
 def examine_server(db: psycopg.Connection, ask: Ask, settings: PostgresSettings, clock: Clock) -> list[Finding]:
@@ -348,3 +351,51 @@ def _rights(creators: Sequence[str], schema: str) -> Finding:
             f"REVOKE CREATE ON SCHEMA {schema} FROM {who}; or keep the ledger in a schema of its own.",
         )
     return Finding("ok", "create rights", f"only the owner's, in {schema}")
+
+
+# -- upkeep --------------------------------------------------------------------------------------
+
+# Transactions of other users are only visible to members of pg_read_all_stats.
+UPKEEP = f"""
+SELECT pg_catalog.json_build_object(
+    'live', coalesce(pg_catalog.max(n_live_tup), 0), 'dead', coalesce(pg_catalog.max(n_dead_tup), 0),
+    'open', (SELECT coalesce(pg_catalog.max(extract(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-)
+        xact_start)), 0) FROM pg_catalog.pg_stat_activity WHERE datname {EQ} pg_catalog.current_database()))
+FROM pg_catalog.pg_stat_user_tables
+WHERE relid {EQ} pg_catalog.to_regclass('{{schema}}.twiceproof_records')::pg_catalog.oid"""  # noqa: S608 - constants
+
+
+class Upkeep(msgspec.Struct, frozen=True):
+    """Rows of the ledger's table, and for how many seconds the oldest transaction of its database is open."""
+
+    live: int
+    dead: int
+    open: float
+
+
+def _examine_upkeep(ask: Ask, schema: str) -> list[Finding]:
+    ((text,),) = ask(in_schema(UPKEEP, schema), ())
+    found = msgspec.json.decode(text or b"", type=Upkeep)
+    return [_dead_rows(found.live, found.dead, schema), _oldest_transaction(found.open)]
+
+
+def _dead_rows(live: int, dead: int, schema: str) -> Finding:
+    if dead > max(live, FEW_DEAD):
+        return Finding(
+            "warn",
+            "dead rows",
+            f"{dead:,} beside {live:,}: autovacuum does not keep up",
+            f"ALTER TABLE {schema}.twiceproof_records SET (autovacuum_vacuum_scale_factor = 0.02)",
+        )
+    return Finding("ok", "dead rows", f"{dead:,} beside {live:,}")
+
+
+def _oldest_transaction(seconds: float) -> Finding:
+    if seconds > LONG_OPEN:
+        return Finding(
+            "warn",
+            "oldest transaction",
+            f"open for {seconds / 60:.0f} minutes: rows that were deleted since then take up room",
+            "Find it in pg_stat_activity by xact_start, and end it.",
+        )
+    return Finding("ok", "oldest transaction", f"open for {seconds:.0f} s")

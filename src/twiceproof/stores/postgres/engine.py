@@ -21,14 +21,12 @@ from ..base import (
     FEW,
     PASSED,
     POINT,
-    Again,
     Disconnected,
     Finding,
     NoLedger,
-    after_id,
-    after_key,
+    SpaceBusy,
+    StorePromises,
     chosen,
-    cursor_of_key,
     indexed_by_time,
     soonest,
 )
@@ -37,7 +35,6 @@ from .codec import (
     ServerFunctions,
     beside_values,
     commit_call,
-    decode_record,
     decode_records,
     decode_waiting,
     due_of,
@@ -51,89 +48,11 @@ from .doctor import SETTINGS, SETTINGS_OF_AN_EMPTY_DATABASE, PostgresSettings, e
 from .join import PostgresJoins
 from .notify import OnChange, PostgresListener, PostgresNotifier
 from .primary import Primary
+from .scans import GT, LE, PostgresPrefixScan, PostgresScan, Rows
 from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
-__all__ = ["PostgresEngine", "PostgresScan", "connection_parameters"]
+__all__ = ["PostgresEngine", "connection_parameters"]
 
-
-PAGE = """
-SELECT clock.now, (page.r).id, {schema}.twiceproof_json(page.r) FROM (SELECT {schema}.twiceproof_now() AS now) AS clock
-LEFT JOIN ({rows}) AS page ON true ORDER BY {order}"""
-GT, LE = "OPERATOR(pg_catalog.>)", "OPERATOR(pg_catalog.<=)"
-BY_ID, BY_KEY = "(page.r).id", "(page.r).key"
-
-# $1: the kind, $2: what was met last, $3: how many, $4: the space or the state, $5: the state in a space.
-KIND, KEY, ID, MOST, FOURTH, FIFTH = (
-    f"$1::{TEXT}",
-    f"$2::{TEXT}",
-    "$2::bigint",
-    "$3::bigint",
-    f"$4::{TEXT}",
-    f"$5::{TEXT}",
-)
-IN_SPACE = f"""
-SELECT r FROM {{schema}}.twiceproof_records AS r
-WHERE (space, kind, key) {GT} ({FOURTH}, {KIND}, {KEY}) AND (space, kind) {LE} ({FOURTH}, {KIND}){{narrow}}
-ORDER BY space, kind, key LIMIT {MOST}"""  # noqa: S608 - constants
-# In a wrap that no index is made for: the server would read all that is in this state, to find the space in it.
-NARROW = f" AND coalesce(state {EQ} {FIFTH}, false)"
-
-
-def _in_state(what: str, state: str) -> str:
-    return f"""
-SELECT {what} FROM {{schema}}.twiceproof_records AS r
-WHERE (kind, state, id) {GT} ({KIND}, {state}, {ID}) AND (kind, state) {LE} ({KIND}, {state}) AND id {GT} 0
-ORDER BY kind, state, id LIMIT {MOST}"""  # noqa: S608 - constants
-
-
-IN_STATE = _in_state("r", FOURTH)
-# A kind has a handful of states, each of which the index has in the order of ids.
-IN_KIND = f"""
-WITH RECURSIVE states (state) AS (
-    (SELECT state FROM {{schema}}.twiceproof_records WHERE kind {EQ} {KIND} AND id {GT} 0 ORDER BY kind, state LIMIT 1)
-    UNION ALL
-    SELECT (
-        SELECT state FROM {{schema}}.twiceproof_records
-        WHERE (kind, state) {GT} ({KIND}, states.state) AND kind {LE} {KIND} AND id {GT} 0 ORDER BY kind, state LIMIT 1
-    ) FROM states WHERE states.state IS NOT NULL
-)
-SELECT r FROM {{schema}}.twiceproof_records AS r WHERE id {EQ} ANY (ARRAY(
-    SELECT id FROM states, LATERAL ({_in_state("id", "states.state")}) AS part
-    WHERE states.state IS NOT NULL ORDER BY id LIMIT {MOST}
-))"""  # noqa: S608 - constants
-
-
-class PostgresScan:
-    """One page: what to ask, and what the rows mean."""
-
-    def __init__(
-        self, kind: str, space: str | None, state: str | None, after: str | None, limit: int, *, schema: str = SCHEMA
-    ) -> None:
-        self._by_key = space is not None
-        self._limit = limit
-        met = after_key(after) if self._by_key else str(after_id(after))
-        narrow = [given for given in (space, state) if given is not None]
-        self.values = [text.encode() for text in (kind, met, str(limit + 1), *narrow)]
-        rows = self._rows(state)
-        page = PAGE.replace("{rows}", rows).replace("{order}", BY_KEY if self._by_key else BY_ID)
-        self.sql = in_schema(page, schema)
-
-    def _rows(self, state: str | None) -> str:
-        if self._by_key:
-            return IN_SPACE.replace("{narrow}", "" if state is None else NARROW)
-        return IN_KIND if state is None else IN_STATE
-
-    def page(self, rows: Sequence[Sequence[bytes | None]]) -> Page:
-        now = float(rows[0][0] or 0)
-        there = [(ident, text) for _, ident, text in rows if ident is not None and text is not None]
-        records = [decode_record(text) for _, text in there[: self._limit]]
-        if len(there) <= self._limit:
-            return Page(records, None, now)
-        last = records[-1].at.key
-        return Page(records, cursor_of_key(last) if self._by_key else there[self._limit - 1][0].decode(), now)
-
-
-Rows = Sequence[Sequence[bytes | None]]
 
 # From each queue in which something waits to the next: the index has them in this order, and the first due first.
 HEADS = f"""
@@ -207,11 +126,16 @@ SIDE_PATIENCE = 60.0
 class PostgresEngine:
     """Three connections, each opened when first needed: commits, reads, and everything else."""
 
+    promises = StorePromises(
+        "yes", "kept by a synchronous standby; else refused until accepted", "the server's", "2", "1", "PostgreSQL"
+    )
     batch_limit = 500
     group_limit = 200
     reads_first = False
     best_effort = False
+    newest_first = True
     one_per_space = True
+    links_spaces = True
     remote = True
 
     def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
@@ -240,7 +164,7 @@ class PostgresEngine:
             settings = self._settings()
             refuse_unsafe(settings)
             if not is_current(settings.applied):
-                self._refuse_a_second(settings)
+                self._refuse_second_ledger(settings)
                 if not create and not settings.applied:
                     raise self._no_ledger(settings)
                 with self._side.session() as db:
@@ -261,7 +185,7 @@ class PostgresEngine:
             found = examine_server(db, self._side.asking(db), settings, self._clock)
         return NoLedger(f"There is no ledger in this database; {POINT}.", findings=found)
 
-    def _refuse_a_second(self, settings: PostgresSettings) -> None:
+    def _refuse_second_ledger(self, settings: PostgresSettings) -> None:
         """A ledger where an earlier build made it: a new one beside it would repeat all that it has done."""
         if settings.elsewhere and not self._named:
             raise SchemaMismatch(
@@ -281,7 +205,7 @@ class PostgresEngine:
 
     # -- the seam --------------------------------------------------------------------------------
 
-    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again]:
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy]:
         answers = outcomes(
             batches, _one(self._commits.ask(*commit_call(self._calls, batches), alone=len(batches) == 1))
         )
@@ -298,11 +222,14 @@ class PostgresEngine:
         """Notify other processes of a change that another connection has committed."""
         self._notifier.tell(names)
 
-    def _watch_numbers(self, answers: Sequence[Outcome | Again]) -> None:
-        """They only grow, as long as it is the same ledger. A connection that never broke shows no other sign."""
+    def _watch_numbers(self, answers: Sequence[Outcome | SpaceBusy]) -> None:
+        """Look again at the server if numbers shrank: another ledger was put in its place under an open connection."""
         newest = max((answer.fence for answer in answers if type(answer) is Written), default=self._newest)
         if newest < self._newest:
-            self._primary.look_again(self._side.ask)
+            try:
+                self._primary.look_again(self._side.ask)
+            except Disconnected as error:
+                raise Disconnected(error, sent=True) from error  # the answers so far go with it
         self._newest = newest
 
     def confirm(self) -> None:
@@ -312,10 +239,26 @@ class PostgresEngine:
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
         return found(_one(self._reads.ask(self._calls.fetch, fetch_values(addresses), alone=len(addresses) == 1)))
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        asked = PostgresScan(kind, space, state, after, limit, schema=self._schema)
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page:
+        if prefix is not None and newest is None:
+            return self._scan_prefix(PostgresPrefixScan(kind, prefix, state, after, limit, schema=self._schema))
+        asked = PostgresScan(kind, space, state, after, limit, newest, prefix, schema=self._schema)
         link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
         return asked.page(link.ask(asked.sql, asked.values))
+
+    def _scan_prefix(self, asked: PostgresPrefixScan) -> Page:
+        rows = self._side.ask(asked.sql, asked.values)
+        border = self._side.ask(asked.border, asked.border_values) if asked.is_short(rows) else ()
+        return asked.page(rows, border)
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
         return decode_records(_one(self._side.ask(self._calls.beside, beside_values(spaces, kinds, limit))))

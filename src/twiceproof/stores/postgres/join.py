@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import msgspec
@@ -11,11 +11,11 @@ import psycopg
 
 from ...clock import Clock, jitter
 from ...errors import Misuse, StoreError
-from ...operations import Operation
+from ...operations import Operation, Sleep
 from ...records import Batch, Conflict, Insert, Outcome, Written
-from ..base import Again
-from ..user_drivers import Driver, Pause
-from ..user_transaction import Torn
+from ..base import SpaceBusy
+from ..user_drivers import Driver
+from ..user_transaction import TransactionEnded
 from ..waiting import held_elsewhere
 from .codec import COMMIT_TYPES, commit_values, fetch_values, found, outcomes
 from .schema import EQ, TEXT, in_schema
@@ -58,25 +58,45 @@ MARKED = f"""
 SELECT {_TABLE}, pg_catalog.set_config('twiceproof.joined', $1::{TEXT}, true),
     pg_catalog.current_setting('transaction_isolation')"""
 # A space is locked so that no sender of the same key is waited for; many locks would fill the server's table.
+_COLUMNS = "space, kind, key, version, fence, nonce, created_at, updated_at, state, lease_until, queue, due_at, body"
+_ROWS = """
+    w.space, w.kind, w.key, n.number, 0, w.nonce, n.at, n.at, w.state, NULL, w.queue,
+    n.at OPERATOR(pg_catalog.+) w.due, w.body"""
+_STAMP = """pg_catalog.nextval('{schema}.twiceproof_number') OPERATOR(pg_catalog.+) 1 AS number,
+    {schema}.twiceproof_now() AS at"""
+_GIVEN = f"""w(space {TEXT}, kind {TEXT}, key {TEXT},
+        nonce {TEXT}, state {TEXT}, queue {TEXT}, due pg_catalog.float8, body {TEXT})"""
 INSERT_EACH = f"""
-INSERT INTO {{schema}}.twiceproof_records (
-    space, kind, key, version, fence, nonce, created_at, updated_at, state, lease_until, queue, due_at, body
-)
-SELECT w.space, w.kind, w.key, n.number, 0, w.nonce, n.at, n.at, w.state, NULL, w.queue,
-    n.at OPERATOR(pg_catalog.+) w.due, w.body
-FROM (SELECT pg_catalog.nextval('{{schema}}.twiceproof_number') OPERATOR(pg_catalog.+) 1 AS number,
-    {{schema}}.twiceproof_now() AS at) AS n,
-    pg_catalog.json_to_recordset($1::{TEXT}::pg_catalog.json) AS w(space {TEXT}, kind {TEXT}, key {TEXT},
-        nonce {TEXT}, state {TEXT}, queue {TEXT}, due pg_catalog.float8, body {TEXT})
+INSERT INTO {{schema}}.twiceproof_records ({_COLUMNS})
+SELECT {_ROWS}
+FROM (SELECT {_STAMP}) AS n, pg_catalog.json_to_recordset($1::{TEXT}::pg_catalog.json) AS {_GIVEN}
 WHERE CASE WHEN pg_catalog.current_setting('twiceproof.joined', true) {EQ} $2::{TEXT}
     THEN NOT $3::{TEXT}::pg_catalog.bool OR {{schema}}.twiceproof_hold(w.space) ELSE false END
 ON CONFLICT DO NOTHING RETURNING nonce"""  # noqa: S608 - constants
+# The check, the mark and the inserts in one statement, for a transaction that has a number already: the user's own rows
+# came first, so that it is surely open. Otherwise nothing is inserted, and INSERT_EACH follows.
+CHECK_AND_INSERT = f"""
+WITH about AS MATERIALIZED (
+    SELECT {_TABLE} AS place, pg_catalog.set_config('twiceproof.joined', $1::{TEXT}, true) AS mark,
+        pg_catalog.pg_current_xact_id_if_assigned() IS NOT NULL AS is_open
+), stamp AS MATERIALIZED (
+    SELECT {_STAMP} FROM about WHERE is_open AND place {EQ} $2::{TEXT}
+), landed AS (
+    INSERT INTO {{schema}}.twiceproof_records ({_COLUMNS})
+    SELECT {_ROWS}
+    FROM stamp AS n, pg_catalog.json_to_recordset($3::{TEXT}::pg_catalog.json) AS {_GIVEN}
+    WHERE NOT $4::{TEXT}::pg_catalog.bool OR {{schema}}.twiceproof_hold(w.space)
+    ON CONFLICT DO NOTHING RETURNING nonce
+)
+SELECT place, (SELECT pg_catalog.string_agg(nonce, ' ') FROM landed) FROM about"""  # noqa: S608 - constants
 _FETCHED = ", ".join(f"${n}::{TEXT}" for n in range(2, 6))
 FETCH = (
     f"SELECT CASE WHEN pg_catalog.current_setting('twiceproof.joined', true) {EQ} $1::{TEXT} "
     f"THEN {{schema}}.twiceproof_fetch({_FETCHED})::{TEXT} END"
 )
 FEW_LOCKS = 100
+LANDED = Written("", 0, 0.0)
+NO_LEDGER = ("3F000", "42P01", "42883")  # there is no such schema, table, function
 
 
 class PostgresJoins:
@@ -88,8 +108,8 @@ class PostgresJoins:
         self._asks_where = in_schema(WHERE, schema)
         self._asks_whose = in_schema(WHOSE, schema)
         self._found, self._land = (in_schema(sql, schema).decode() for sql in (FOUND, LAND))
-        self._marked, self._insert_each, self._fetch = (
-            in_schema(sql, schema).decode() for sql in (MARKED, INSERT_EACH, FETCH)
+        self._marked, self._check_and_insert, self._insert_each, self._fetch = (
+            in_schema(sql, schema).decode() for sql in (MARKED, CHECK_AND_INSERT, INSERT_EACH, FETCH)
         )
         self._clock = clock
         self._where = ""
@@ -140,33 +160,56 @@ class PostgresJoins:
 
     # -- inserts alone ---------------------------------------------------------------------------
 
+    def _refuse_other_messages(self, where: str) -> None:
+        self._refuse_other_database(where, "your rows and the messages", "Send from a flow instead: app.send(…).")
+
     def check_for_inserts(self, driver: Driver, mark: str, *, ordered: bool) -> Operation[None]:
         yield from driver.adopt()
         self._where = self._where or self._ask_where()
         ((where, _, isolation),) = yield from driver.rows(self._marked, [mark])
-        self._refuse_other_database(where, "your rows and the messages", "Send from a flow instead: app.send(…).")
+        self._refuse_other_messages(where)
         if ordered and isolation != "read committed":
             raise Misuse(
                 f"An ordered message needs READ COMMITTED, and this transaction is {isolation}; set it so, or leave "
                 "out order=."
             )
 
-    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+    def insert_each(
+        self, driver: Driver, mark: str, batches: Sequence[Batch], *, first: bool
+    ) -> Operation[Sequence[Outcome]]:
         known: dict[str, Outcome] = {}
-        left, deadline = list(batches), self._clock.monotonic() + self._patience
+        locks = "t" if len(batches) <= FEW_LOCKS else "f"
+        if first:
+            known |= yield from self._check_and_land(driver, mark, batches, locks)
+        left, deadline = _left(batches, known), self._clock.monotonic() + self._patience
         while left:
-            locks = "t" if len(batches) <= FEW_LOCKS else "f"
             landed = yield from driver.rows(self._insert_each, [_inserts(left), mark, locks])
-            known |= {str(nonce): Written("", 0, 0.0) for (nonce,) in landed}
-            left = [batch for batch in left if batch.nonce not in known]
+            known |= {str(nonce): LANDED for (nonce,) in landed}
+            left = _left(left, known)
             if left:
                 known |= yield from self._found_instead(driver, mark, left)
-                left = [batch for batch in left if batch.nonce not in known]
+                left = _left(left, known)
             if left:  # of another transaction that has not ended
                 if self._clock.monotonic() >= deadline:
                     raise held_elsewhere(unsure=False)
-                yield from Pause(self._clock, jitter(PAUSE))
+                yield from Sleep(self._clock, jitter(PAUSE))
         return [known[batch.nonce] for batch in batches]
+
+    def _check_and_land(
+        self, driver: Driver, mark: str, batches: Sequence[Batch], locks: str
+    ) -> Operation[dict[str, Outcome]]:
+        """Return what has landed: nothing where the transaction has written nothing so far."""
+        yield from driver.adopt()
+        self._where = self._where or self._ask_where()
+        values = [mark, self._where, _inserts(batches), locks]
+        try:
+            ((where, landed),) = yield from driver.rows(self._check_and_insert, values)
+        except Exception as error:
+            if _state_of(error) not in NO_LEDGER:
+                raise
+            where, landed = "a database without a ledger", ""
+        self._refuse_other_messages(where)
+        return dict.fromkeys((landed or "").split(), LANDED)
 
     def _found_instead(self, driver: Driver, mark: str, left: Sequence[Batch]) -> Operation[dict[str, Outcome]]:
         values = [value.decode() for value in fetch_values([batch.writes[0].at for batch in left]) if value is not None]
@@ -189,15 +232,18 @@ class PostgresJoins:
         while True:
             ((text,),) = yield from driver.rows(self._land, values)
             if text is None:
-                raise Torn
+                raise TransactionEnded
             (outcome,) = outcomes([batch], text.encode())
-            if not isinstance(outcome, Again):
+            if not isinstance(outcome, SpaceBusy):
                 return outcome
             if self._clock.monotonic() >= deadline:
                 raise held_elsewhere(unsure=False)
-            yield from Pause(self._clock, jitter(PAUSE))
+            yield from Sleep(self._clock, jitter(PAUSE))
 
-    def loosen(self, driver: Driver) -> None: ...
+    def allow_end(self, driver: Driver) -> None: ...
+
+    def prove(self, landed: Sequence[Batch]) -> None:
+        """What a COMMIT has acknowledged is there."""
 
     def explain(self, error: BaseException) -> BaseException:
         return error
@@ -205,6 +251,19 @@ class PostgresJoins:
 
 def _texts(batch: Batch) -> Sequence[str | None]:
     return [None if value is None else value.decode() for value in commit_values([batch])]
+
+
+def _state_of(error: BaseException | None) -> str:
+    """The server's code for it, also where SQLAlchemy or Django has wrapped the driver's error."""
+    while error is not None:
+        if state := getattr(error, "sqlstate", None) or getattr(error, "pgcode", None):
+            return str(state)
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
+
+
+def _left(batches: Sequence[Batch], known: Container[str]) -> list[Batch]:
+    return [batch for batch in batches if batch.nonce not in known]
 
 
 def _inserts(batches: Sequence[Batch]) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...clock import Clock
 from ...errors import StoreError, StoreUnavailable, StoreUnsafe
 from ...records import Batch, Outcome
-from ..base import AGAIN, Again, Disconnected, Finding
+from ..base import SPACE_BUSY, Disconnected, Finding, SpaceBusy
 from ..open import ACCEPT, BEFORE_ACCEPTING
 from .codec import Arguments, Lane, Script, Scripts, encode, outcome, seconds
 from .connection import (
@@ -346,12 +346,12 @@ def settled(replies: list[Any]) -> list[Any]:
     return replies
 
 
-def commit_answers(reply: Any, batches: Sequence[Batch]) -> list[Outcome | Again | Exception]:
+def commit_answers(reply: Any, batches: Sequence[Batch]) -> list[Outcome | SpaceBusy | Exception]:
     if type(reply) is list:
         now = seconds(reply[0])
         return [outcome(batch, answer, now) for batch, answer in zip(batches, reply[1:], strict=True)]
     if isinstance(reply, Elsewhere):
-        return [AGAIN] * len(batches)
+        return [SPACE_BUSY] * len(batches)
     if isinstance(reply, (Broken, NotNow)):
         return [_unserved(reply)] * len(batches)
     return [reply] * len(batches)

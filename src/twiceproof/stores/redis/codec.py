@@ -272,7 +272,7 @@ class Script:
 
     def __init__(self, name: str, now_lua: str) -> None:
         self.name = name
-        self.text = _written_out(_source("prelude") + _source(name)).replace("@NOW@", now_lua).encode()
+        self.text = _with_plain_constants(_source("prelude") + _source(name)).replace("@NOW@", now_lua).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
         self._heads: dict[int, bytes] = {}
 
@@ -309,8 +309,8 @@ def _source(name: str) -> str:
     return files(__package__).joinpath("lua", f"{name}.lua").read_text("utf-8")
 
 
-def _written_out(text: str) -> str:
-    """Constants as plain numbers: as locals, every function would catch them again in every call."""
+def _with_plain_constants(text: str) -> str:
+    """Constants as plain numbers: as Lua locals they would be captured by every function in every call."""
     names: dict[str, str] = {}
 
     def note(line: re.Match[str]) -> str:

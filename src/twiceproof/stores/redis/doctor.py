@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...errors import Misuse, StoreUnsafe
-from ..base import Finding
+from ...errors import Misuse
+from ..base import Finding, refuse_unsafe_findings
 from .cluster import RedisCluster
 from .codec import Meta
 from .connection import RedisServer, facts_of, understood
@@ -69,15 +69,14 @@ def is_best_effort(target: RedisUrl, facts: Sequence[RedisFacts]) -> bool:
 def refuse_unsafe(target: RedisUrl, facts: Sequence[RedisFacts]) -> None:
     if not target.cluster and facts[0].info.get("cluster_enabled") == "1":
         raise Misuse("This Redis server is part of a cluster; write redis+cluster:// in the store's URL.")
-    unsafe = [
-        finding
-        for fact in facts
-        for finding in (_version(fact), _persistence(target, fact), _eviction(target, fact))
-        if finding.level == "refuse"
-    ]
-    if unsafe:
-        first = unsafe[0]
-        raise StoreUnsafe(f"Redis {first.name}: {first.found}. {first.advice}", findings=unsafe)
+    refuse_unsafe_findings(
+        "Redis",
+        (
+            finding
+            for fact in facts
+            for finding in (_version(fact), _persistence(target, fact), _eviction(target, fact))
+        ),
+    )
 
 
 def examine(nodes: RedisCluster, meta: Meta) -> list[Finding]:
@@ -214,6 +213,7 @@ def _epoch(nodes: RedisCluster, *, best_effort: bool) -> Finding:
     return Finding(
         "warn" if best_effort else "ok",
         "epoch",
-        f"another server process took over {text.decode()} times (restart or failover); fences skipped ahead",
+        f"another server process took over {text.decode()} times (restart, failover or restored files); fences skipped "
+        "ahead, and none is drawn twice",
         "Settle what was under way then: its last writes may be lost." if best_effort else "",
     )

@@ -21,7 +21,7 @@ from msgspec import Struct
 from ...clock import Clock, system_clock
 from ...errors import BadWrite
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record
-from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger
+from ..base import FEW, POINT, Disconnected, Finding, NoLedger, SpaceBusy, StorePromises, end_of_prefix
 from ..notifications import names_to_notify
 from .cluster import RedisCluster, ScriptCall, commit_answers, opening, settled, whole
 from .codec import (
@@ -196,9 +196,13 @@ def _answered(replies: list[Any]) -> list[Any]:
 class RedisEngine:
     """Scripts, and the servers that run them."""
 
+    promises = StorePromises(
+        "with `appendfsync always`", "may be lost: best effort", "each server's", "2", "1", "Valkey, Redis and clusters"
+    )
     batch_limit = 100
     group_limit = 500
     reads_first = False  # a read is a round trip, as a write is
+    newest_first = False  # the indexes have the names of records, in their order
     one_per_space = False
     remote = True
     now_lua = SERVER_TIME  # the store's clock: a test may put another here
@@ -246,7 +250,7 @@ class RedisEngine:
 
     # -- commits ---------------------------------------------------------------------------------
 
-    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
         if len(batches) == 1 and not self.target.cluster and is_one_put(batches[0]):
             return [self._put(batches[0])]
         packed = [self._packed(batch) for batch in batches]
@@ -264,7 +268,7 @@ class RedisEngine:
                 answers[i] = answer
         return self._sure(answers)
 
-    def _put(self, batch: Batch) -> Outcome | Again | Exception:
+    def _put(self, batch: Batch) -> Outcome | SpaceBusy | Exception:
         """One write of one caller, on one server: with its own script, because most commits are of this kind."""
         reply = self._nodes.ask_one(ScriptCall(self.lanes[0], self._scripts.put, self._packed(batch)))
         if type(reply) is list:
@@ -321,27 +325,39 @@ class RedisEngine:
                 answers[i] = Found(found(addresses[i], one), seconds(now))
         return answers
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        first, last_met = _position(after)
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page:
+        """Lane by lane, in each by space and key: the indexes know nothing of age, so that `newest` is ignored."""
+        first, last_met = _position(after, prefix)
         lanes = self.lanes[first:] if space is None else [self._lane(space)]
-        prefix = f"k{kind}\0" if state is None else f"s{kind}\0{state}\0"
+        named = f"k{kind}\0" if state is None else f"s{kind}\0{state}\0"
+        begins = prefix if space is None else f"{space}\0"
         records: list[Record] = []
-        cursor, now = "", 0.0
+        cursors: list[str] = []
+        now = 0.0
         for group in self._nodes.groups(lanes):
-            parts = [(lane.prefix, *_range(prefix, space, last_met if lane is lanes[0] else "")) for lane in group]
+            parts = [(lane.prefix, *_range(named, begins, last_met if lane is lanes[0] else "")) for lane in group]
             left = limit + 1 - len(records)
-            now, rows = self._rows(group[0], (kind, left, len(prefix.encode()), parts))
+            now, rows = self._rows(group[0], (kind, left, len(named.encode()), parts))
             for place, member, packed in rows:
                 if len(records) == limit:
-                    return Page(records, cursor, now)
+                    return Page(records, cursors[-1], now, cursors)
                 records.append(record(address(kind, member), packed))
-                cursor = f"{group[place].number}:{member.decode()}"
-        return Page(records, None, now)
+                cursors.append(f"{group[place].number}:{member.decode()}")
+        return Page(records, None, now, cursors)
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
         """All kinds at once: a script each, one after the other without waiting."""
         asked = [
-            (kind, lane, [(self._lane(spaces[i]).prefix, *_range(f"k{kind}\0", spaces[i], "")) for i in places])
+            (kind, lane, [(self._lane(spaces[i]).prefix, *_range(f"k{kind}\0", f"{spaces[i]}\0", "")) for i in places])
             for lane, places in self._grouped(spaces)
             for kind in kinds
         ]
@@ -378,17 +394,17 @@ class RedisEngine:
         self._nodes.abandon()
 
 
-def _position(after: str | None) -> tuple[int, str]:
+def _position(after: str | None, prefix: str | None) -> tuple[int, str]:
     """A scan goes lane by lane, and in each by space and key."""
     if after is None:
         return 0, ""
     number, colon, last_met = after.partition(":")
-    if not colon or not number.isdecimal():
-        raise BadWrite("This cursor is not of a Redis store; start the scan again without one.")
+    if not colon or not number.isdecimal() or not last_met.startswith(prefix or ""):
+        raise BadWrite("This cursor is not of this scan of a Redis store; begin it again without one.")
     return int(number), last_met
 
 
-def _range(prefix: str, space: str | None, last_met: str) -> tuple[str, str]:
+def _range(named: str, begins: str | None, last_met: str) -> tuple[str, str]:
     """From and to, as Redis writes a range of names: `(` leaves the end itself out."""
-    start = prefix if space is None else f"{prefix}{space}\0"
-    return f"({prefix}{last_met}" if last_met else f"[{start}", f"({start[:-1]}\1"
+    start = f"{named}{begins or ''}"
+    return f"({named}{last_met}" if last_met else f"[{start}", f"({end_of_prefix(start)}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...clock import Clock, jitter
-from ...errors import StoreError, StoreFull, StoreUnavailable, StoreUnsafe
+from ...errors import SchemaMismatch, StoreError, StoreFull, StoreUnavailable, StoreUnsafe
 from ..base import Disconnected, Finding
 from .locks import OpenFile, opening
 
@@ -34,6 +34,7 @@ __all__ = [
 
 BUSY_PAUSE = 0.001
 BUSY, LOCKED, READ_ONLY, IO_ERROR, CORRUPT, FULL, CANNOT_OPEN, NOT_A_DATABASE = 5, 6, 8, 10, 11, 13, 14, 26
+RAISED_BY_TRIGGER = 1811  # by ours: the ledger is locked
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -84,6 +85,8 @@ def translated(on_broken: Callable[[], None] = lambda: None) -> Iterator[None]:
 
 def translate(error: sqlite3.Error) -> Exception:
     """A failed fsync leaves the outcome unknown: the caller looks again with a fresh handle."""
+    if getattr(error, "sqlite_errorcode", 0) == RAISED_BY_TRIGGER:
+        return SchemaMismatch(str(error))
     code = _code(error)
     return Disconnected(error, sent=True) if code == IO_ERROR else _named(code, error)
 
@@ -117,7 +120,7 @@ class FileIdentity:
         """When it is open for writing: on an overlay file system that makes another file of it."""
         self._known = self._identity()
 
-    def insist(self) -> None:
+    def check(self) -> None:
         """Before another connection to it is opened."""
         if self._known is not None and self._identity() != self._known:
             finding = Finding(
@@ -131,7 +134,7 @@ class FileIdentity:
     def look(self, now: float) -> None:
         """Now and then."""
         if not 0.0 <= now - self._looked_at < LOOK_EVERY:
-            self.insist()
+            self.check()
             self._looked_at = now  # not before: a refused file is refused the next time, too
 
     def _identity(self) -> tuple[int, int]:

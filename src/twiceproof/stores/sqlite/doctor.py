@@ -13,12 +13,14 @@ from ...clock import Clock
 from ...errors import StoreUnsafe
 from ...safe_text import quoted
 from ..base import Finding
+from .rows import PER_SECOND, number_at
 
 __all__ = ["examine", "note_host", "refuse_unsafe"]
 
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "glusterfs", "lustre")
 GIGABYTE = 1024**3
+AHEAD = 60.0  # seconds by which the numbers of fences may be ahead of the clock
 SETS_WAL = "Open the file with twiceproof, which sets WAL."
 
 
@@ -39,6 +41,8 @@ def examine(db: sqlite3.Connection, path: Path, clock: Clock) -> list[Finding]:
         _free_space(path),
         _log_size(path),
         _private(path),
+        _numbers(db, clock),
+        *_restored(db),
         *_hosts(db, clock),
     ]
 
@@ -148,6 +152,35 @@ def _private(path: Path) -> Finding:
             f"chmod 600 {quoted(str(path.absolute()))}",
         )
     return Finding("ok", "permissions", f"{mode:04o}")
+
+
+def _numbers(db: sqlite3.Connection, clock: Clock) -> Finding:
+    """A file that was copied back cannot tell; its numbers, which follow the time, are not drawn again."""
+    (number,) = db.execute("SELECT number FROM twiceproof_counter").fetchone()
+    ahead = (number - number_at(clock.now())) / PER_SECOND
+    if ahead > AHEAD:
+        return Finding(
+            "warn",
+            "fences",
+            f"{ahead / 60:,.0f} minutes ahead of this machine's clock: a file that is copied back before then draws "
+            "some of them again",
+            "Set the clock right, and restore no older copy of this file until that time has come.",
+        )
+    return Finding(
+        "ok",
+        "fences",
+        "follow the clock: a file that was copied back draws none again, but lacks what was done since the copy",
+    )
+
+
+def _restored(db: sqlite3.Connection) -> Iterator[Finding]:
+    for (noticed,) in db.execute("SELECT value FROM twiceproof_facts WHERE name='restored'"):
+        yield Finding(
+            "warn",
+            "restored",
+            f"the file was copied or restored, noticed {noticed}",
+            "What was done since the backup may be done again: settle it, then run twiceproof doctor --accept-server",
+        )
 
 
 def host_id() -> str:

@@ -14,7 +14,7 @@ from ...clock import Clock, system_clock
 from ...errors import StoreError
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record
 from ...threads import at_fork
-from ..base import FEW, PASSED, Finding, chosen, indexed_by_time, soonest
+from ..base import FEW, PASSED, Finding, StorePromises, chosen, indexed_by_time, soonest
 from .connection import (
     READERS,
     FileIdentity,
@@ -29,7 +29,8 @@ from .doctor import examine, note_host, refuse_unsafe
 from .join import SqliteJoins
 from .locks import carried_over
 from .notify import UNRELIABLE, FileWatch, OnChange
-from .rows import COLUMNS, READ, SqliteScan, VersionCounter, catch_up, land_counted, record_of
+from .restored import FileMark
+from .rows import BORDER, COLUMNS, READ, SqlitePrefixScan, SqliteScan, VersionCounter, catch_up, land_counted, record_of
 from .schema import create_private, migrate
 
 __all__ = ["SqliteEngine", "look"]
@@ -131,11 +132,14 @@ def _marks(queues: Collection[str]) -> str:
 class SqliteEngine:
     """One writing connection, used by the leader of a commit, and some reading ones."""
 
+    promises = StorePromises("yes", "one machine", "the machine's", "0: two commits to disk", "0", "SQLite")
     batch_limit = 500
     group_limit = 500
     reads_first = True
     best_effort = False
+    newest_first = True
     one_per_space = False
+    links_spaces = True
 
     def __init__(
         self, path: Path, *, clock: Clock = system_clock, durability: str = "power", patience: float = 10.0
@@ -152,6 +156,7 @@ class SqliteEngine:
         self._writing = threading.Lock()
         self._numbers = VersionCounter()
         self._file = FileIdentity(path)
+        self._mark = FileMark(path)
         self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
         self._forking = 0  # the thread that forks, and has the write lock for it
@@ -174,6 +179,7 @@ class SqliteEngine:
         self._file.learn()
         with self._transaction() as (writer, now):
             note_host(writer, now)
+            self._mark.note_restored(writer, now)
             catch_up(writer, now)
 
     # -- commits ---------------------------------------------------------------------------------
@@ -182,6 +188,7 @@ class SqliteEngine:
         with self._transaction() as (db, now):
             if next(self._commits) % COMMITS_BETWEEN_FITS == 0:
                 fit_log(db)
+                self._mark.update(db)
             return land_counted(db, batches, self._numbers, now)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
@@ -230,11 +237,30 @@ class SqliteEngine:
         now = self._clock.now()
         return [Found(record_of(row) if row else None, now) for row in rows]
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        asked = SqliteScan(kind, space, state, after, limit)
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page:
+        if prefix is not None and newest is None:
+            return self._scan_prefix(SqlitePrefixScan(kind, prefix, state, after, limit), limit)
+        asked = SqliteScan(kind, space, state, after, limit, newest, prefix)
         with self._reader() as db:
             rows = db.execute(asked.sql, asked.values).fetchall()
         return asked.page(rows, self._clock.now())
+
+    def _scan_prefix(self, asked: SqlitePrefixScan, limit: int) -> Page:
+        border = None
+        with self._reader() as db:
+            rows = db.execute(asked.sql, asked.values).fetchall()
+            if len(rows) <= limit:
+                border = db.execute(BORDER, asked.values).fetchone()
+        return asked.page(rows, border, self._clock.now())
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
         marks = ",".join("?" * len(kinds))
@@ -294,7 +320,7 @@ class SqliteEngine:
         return db
 
     def _connect(self) -> QuietConnection:
-        self._file.insist()
+        self._file.check()
         db = open_handle(self.path)
         db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")
         db.execute(f"PRAGMA cache_size=-{READER_CACHE}")
@@ -308,6 +334,9 @@ class SqliteEngine:
         self._watch.close()
         self._readers.close()
         with self._writing:  # closing a handle under another thread's statement crashes the interpreter
+            if self._writer is not None and self._process == os.getpid():
+                with contextlib.suppress(sqlite3.Error, OSError):
+                    self._mark.update(self._writer)
             self._close_writer()
 
     def _close_writer(self) -> None:
@@ -319,7 +348,7 @@ class SqliteEngine:
 
     def before_fork(self) -> None:
         """Let reads and commits end, and close every connection: SQLite keeps in memory who has which lock, and a child
-        would take its parent's locks for its own (see `sqlite_locks`). Both open new ones when they need them.
+        would take its parent's locks for its own (see `locks.py`). Both open new ones when they need them.
         """
         if self._writing.acquire(timeout=FORK_PATIENCE):
             self._forking = threading.get_ident()

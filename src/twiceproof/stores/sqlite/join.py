@@ -11,10 +11,10 @@ from typing import Any
 
 from ...clock import Clock, jitter
 from ...errors import Misuse
-from ...operations import Operation
+from ...operations import Operation, Sleep
 from ...records import Batch, Outcome
-from ..user_drivers import Driver, Pause, Sqlite3Driver
-from ..user_transaction import Torn
+from ..user_drivers import Driver, Sqlite3Driver
+from ..user_transaction import TransactionEnded
 from .connection import BUSY_PAUSE, held_for_too_long, is_busy, open_handle
 from .rows import VersionCounter, land_counted
 
@@ -58,16 +58,16 @@ class SqliteJoins:
         self._joined.add(driver)
         db = driver.raw()
         self._refuse_other_file(db)
-        self._keep_what_is_acknowledged(db)
+        self._require_durability(db)
         deadline = self._clock.monotonic() + self._patience
         while not _has_lock(db):
             if self._clock.monotonic() >= deadline:
                 raise held_for_too_long(self._patience)
-            yield from Pause(self._clock, jitter(BUSY_PAUSE))
+            yield from Sleep(self._clock, jitter(BUSY_PAUSE))
         db.set_authorizer(_refuse_ends)
 
     def _file_of(self, db: sqlite3.Connection) -> str:
-        with _plainly(db):
+        with _plain_rows(db):
             return str(next(file for _, schema, file in db.execute("PRAGMA database_list") if schema == "main"))
 
     def _is_ledger(self, name: str) -> bool:
@@ -81,9 +81,9 @@ class SqliteJoins:
                 'entry commit together only in one file. Use that file, or @app.step(repeat="keyed") or check(…).'
             )
 
-    def _keep_what_is_acknowledged(self, db: sqlite3.Connection) -> None:
+    def _require_durability(self, db: sqlite3.Connection) -> None:
         """The ledger's entry must be as durable in this transaction as in one of our own."""
-        with _plainly(db):
+        with _plain_rows(db):
             if not db.in_transaction:
                 db.execute(f"PRAGMA synchronous={max(self._level, _level(db))}")
             if _level(db) < self._level:
@@ -93,7 +93,7 @@ class SqliteJoins:
         self._joined.add(driver)
         db = driver.raw()
         self._refuse_other_file(db)
-        with _plainly(db):
+        with _plain_rows(db):
             self._take_lock(db)
             db.execute(f'SAVEPOINT "{mark}"')
         yield from ()
@@ -105,16 +105,20 @@ class SqliteJoins:
         self._joined.add(driver)
         db = driver.raw()
         self._refuse_other_file(db)
-        with _plainly(db):
+        with _plain_rows(db):
             if not db.in_transaction:
                 _begin_as_the_driver_would(db)
             self._take_lock(db)
             db.execute(f'SAVEPOINT "{mark}"')
         yield from ()
 
-    def insert_each(self, driver: Driver, mark: str, batches: Sequence[Batch]) -> Operation[Sequence[Outcome]]:
+    def insert_each(
+        self, driver: Driver, mark: str, batches: Sequence[Batch], *, first: bool
+    ) -> Operation[Sequence[Outcome]]:
+        if first:
+            yield from self.check_for_inserts(driver, mark, ordered=False)
         db = driver.raw()
-        with _plainly(db):
+        with _plain_rows(db):
             landed = land_counted(db, batches, VersionCounter(), self._clock.now())
         yield from ()
         return landed
@@ -131,18 +135,21 @@ class SqliteJoins:
 
     def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
         db = driver.raw()
-        with _plainly(db):
+        with _plain_rows(db):
             try:
                 db.execute(f'RELEASE "{mark}"')
             except sqlite3.OperationalError as error:
-                raise Torn from error  # savepoints go with their transaction
+                raise TransactionEnded from error  # savepoints go with their transaction
             db.execute(f'SAVEPOINT "{mark}"')
             (outcome,) = land_counted(db, [batch], VersionCounter(), self._clock.now())
         yield from ()
         return outcome
 
-    def loosen(self, driver: Driver) -> None:
+    def allow_end(self, driver: Driver) -> None:
         driver.raw().set_authorizer(None)
+
+    def prove(self, landed: Sequence[Batch]) -> None:
+        """What a COMMIT has acknowledged is there."""
 
     def end(self, session: str) -> None:
         """There is no server."""
@@ -158,7 +165,7 @@ class SqliteJoins:
 
 def _has_lock(db: sqlite3.Connection) -> bool:
     """Without SQLite's own patience, which would hold up a whole event loop."""
-    with _plainly(db):
+    with _plain_rows(db):
         patience = db.execute("PRAGMA busy_timeout").fetchone()[0]
         db.execute("PRAGMA busy_timeout=0")
         try:
@@ -188,7 +195,7 @@ def _refuse_ends(action: int, *_: object) -> int:
 
 
 @contextlib.contextmanager
-def _plainly(db: Any) -> Iterator[None]:
+def _plain_rows(db: Any) -> Iterator[None]:
     """The user's connection may make anything of rows and texts."""
     kept = db.row_factory, db.text_factory
     db.row_factory, db.text_factory = None, str

@@ -12,12 +12,34 @@ from itertools import chain
 from typing import Any
 
 from ...records import Address, Batch, Check, Conflict, Insert, Outcome, Page, Record, Remove, Replace, Write, Written
-from ..base import after_id, after_key, cursor_of_key, fits
+from ..base import (
+    MOST_LOOKED_AT,
+    after_id,
+    after_key,
+    after_place,
+    cursor_of_key,
+    cursor_of_place,
+    end_of_prefix,
+    fits,
+)
 
-__all__ = ["COLUMNS", "SqliteScan", "VersionCounter", "catch_up", "land_all", "land_counted", "read_row", "record_of"]
+__all__ = [
+    "BORDER",
+    "COLUMNS",
+    "SqlitePrefixScan",
+    "SqliteScan",
+    "VersionCounter",
+    "catch_up",
+    "land_all",
+    "land_counted",
+    "number_at",
+    "read_row",
+    "record_of",
+]
 
 
 RESERVED = 1_024  # at a time: writing the counter with every commit would cost a page of it
+IN_TURNS = 16  # at a time, while other processes write, too: the rest of each block is skipped
 
 PER_SECOND, SINCE = 2**22, 1_577_836_800  # below 2^53 until 2088
 MOST = 2**52  # an upper limit, for a wrong clock
@@ -25,8 +47,13 @@ MOST = 2**52  # an upper limit, for a wrong clock
 
 def catch_up(db: sqlite3.Connection, now: float) -> None:
     """Bring the counter up to the present: a file that was copied back from a backup draws no number again."""
-    present = min(int((now - SINCE) * PER_SECOND), MOST)
+    present = number_at(now)
     db.execute("UPDATE twiceproof_counter SET number=? WHERE number < ?", (present, present))
+
+
+def number_at(now: float) -> int:
+    """The number of a moment. All that are drawn until then are smaller, if fewer are used up than a second has."""
+    return min(int((now - SINCE) * PER_SECOND), MOST)
 
 
 class VersionCounter:
@@ -34,10 +61,12 @@ class VersionCounter:
 
     A block is reserved in the file and used up from memory, as long as no other process has written. One that has
     began after our block, so the rest of the block is no longer larger than everything drawn before: it is skipped, as
-    it is after a crash.
+    it is after a crash. Blocks are small then: processes that write in turns would skip so many numbers that the
+    counter runs ahead of the time, and a file that was copied back would draw some of them again.
     """
 
     def __init__(self) -> None:
+        self._block = RESERVED
         self.forget()
 
     def forget(self) -> None:
@@ -49,6 +78,7 @@ class VersionCounter:
         """The first number that was never drawn."""
         (seen,) = db.execute("PRAGMA data_version").fetchone()  # changes when another connection has written
         if seen != self._seen:
+            self._block = RESERVED if self._seen is None else IN_TURNS
             (self._reserved,) = db.execute("SELECT number FROM twiceproof_counter").fetchone()
             self._next, self._seen = self._reserved + 1, seen
         return self._next
@@ -57,7 +87,8 @@ class VersionCounter:
         """So many, from the next one on."""
         self._next += count
         if self._next > self._reserved + 1:
-            self._reserved = self._next + RESERVED
+            self._reserved = self._next + self._block
+            self._block = min(2 * self._block, RESERVED)
             db.execute("UPDATE twiceproof_counter SET number=?", (self._reserved,))
 
 
@@ -149,9 +180,9 @@ def _plain(batches: Sequence[Batch]) -> tuple[list[int], list[int]]:
     seen: set[str] = set()
     for place, batch in enumerate(batches):
         writes = batch.writes
-        space = writes[0].at.space
-        if space not in seen:
-            seen.add(space)
+        spaces = (writes[0].at.space, *batch.others)
+        if seen.isdisjoint(spaces):
+            seen.update(spaces)
             if len(writes) > 1:
                 if not any(type(write) is Remove for write in writes):
                     several.append(place)
@@ -300,44 +331,101 @@ def record_of(row: tuple[Any, ...]) -> Record:
 
 ROWS = f"SELECT {COLUMNS} FROM twiceproof_records"  # noqa: S608 - constants
 IN_SPACE = f"{ROWS} INDEXED BY twiceproof_records_at WHERE space=:space AND kind=:kind AND key>:after"
-IN_STATE = f"{ROWS} INDEXED BY twiceproof_records_state WHERE kind=:kind AND state=:state AND id>:after"
+FAMILY = "substr(space, 1, instr(space, '/') + instr(substr(space, instr(space, '/') + 1), '/'))"
 # A kind has a handful of states, each of which the index has in the order of ids. Asked for a kind alone, it would
 # have all of it read and sorted for each page.
+IN_STATE = f"{ROWS} INDEXED BY {{index}} WHERE {{which}} AND state=:state AND id{{beyond}}:after"
 IN_KIND = f"""
 WITH RECURSIVE states (state) AS (
-    SELECT min(state) FROM twiceproof_records WHERE kind=:kind
+    SELECT min(state) FROM twiceproof_records INDEXED BY {{index}} WHERE {{which}}
     UNION ALL
-    SELECT (SELECT min(r.state) FROM twiceproof_records AS r WHERE r.kind=:kind AND r.state > states.state)
-    FROM states WHERE states.state IS NOT NULL
+    SELECT (
+        SELECT min(r.state) FROM twiceproof_records AS r INDEXED BY {{index}} WHERE {{which}} AND r.state > states.state
+    ) FROM states WHERE states.state IS NOT NULL
 )
 {ROWS} WHERE id IN (
     SELECT r.id FROM states CROSS JOIN twiceproof_records AS r ON r.id IN (
-        SELECT s.id FROM twiceproof_records AS s INDEXED BY twiceproof_records_state
-        WHERE s.kind=:kind AND s.state = states.state AND s.id>:after ORDER BY s.id LIMIT :most
-    ) ORDER BY r.id LIMIT :most
+        SELECT s.id FROM twiceproof_records AS s INDEXED BY {{index}}
+        WHERE {{which}} AND s.state = states.state AND s.id{{beyond}}:after ORDER BY s.id{{down}} LIMIT :most
+    ) ORDER BY r.id{{down}} LIMIT :most
 )"""  # noqa: S608
+# By the index of addresses, which has other kinds between: so many entries of it, and those that were meant.
+ENTRIES = """SELECT id, space, kind, key FROM twiceproof_records INDEXED BY twiceproof_records_at
+    WHERE (space, kind, key) > (:space, :of_kind, :key) AND space < :end ORDER BY space, kind, key"""
+BY_PREFIX = f"""
+{ROWS} WHERE id IN (SELECT e.id FROM ({ENTRIES} LIMIT :looked) AS e WHERE e.kind=:kind){{narrow}}
+ORDER BY space, key LIMIT :most"""  # noqa: S608
+BORDER = f"SELECT space, kind, key FROM ({ENTRIES} LIMIT 1 OFFSET :looked - 1)"  # noqa: S608
 
 
 class SqliteScan:
     """One page: what to ask, and what the rows mean."""
 
-    def __init__(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> None:
+    def __init__(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        family: str | None = None,
+    ) -> None:
         self._by_key = space is not None
         self._limit = limit
-        sql = IN_SPACE if self._by_key else IN_KIND if state is None else IN_STATE
-        narrow = " AND state=:state" if self._by_key and state is not None else ""
-        self.sql = f"{sql}{narrow} ORDER BY {'key' if self._by_key else 'id'} LIMIT :most"
+        down = " DESC" if newest else ""
+        if space is not None:
+            sql = IN_SPACE + ("" if state is None else " AND state=:state")
+        else:
+            index, which = ("state", "kind=:kind") if family is None else ("family", f"kind='run' AND {FAMILY}=:family")
+            sql = (IN_KIND if state is None else IN_STATE).format(
+                index=f"twiceproof_records_{index}", which=which, beyond="<" if newest else ">", down=down
+            )
+        self.sql = f"{sql} ORDER BY {'key' if self._by_key else 'id' + down} LIMIT :most"
         self.values = {
             "kind": kind,
             "space": space,
             "state": state,
-            "after": after_key(after) if self._by_key else after_id(after),
+            "family": family,
+            "after": after_key(after) if self._by_key else after_id(after, newest=newest),
             "most": limit + 1,
         }
 
     def page(self, rows: Sequence[Row], now: float) -> Page:
         records = [record_of(row) for row in rows[: self._limit]]
-        if len(rows) <= self._limit:
-            return Page(records, None, now)
-        last = records[-1].at.key
-        return Page(records, cursor_of_key(last) if self._by_key else str(rows[self._limit - 1][0]), now)
+        more = len(rows) > self._limit
+        if self._by_key:
+            return Page(records, cursor_of_key(records[-1].at.key) if more else None, now)
+        cursors = [str(row[0]) for row in rows[: self._limit]]
+        return Page(records, cursors[-1] if more else None, now, cursors)
+
+
+class SqlitePrefixScan:
+    """A page of the spaces that begin alike, in the order of addresses."""
+
+    def __init__(self, kind: str, prefix: str, state: str | None, after: str | None, limit: int) -> None:
+        self._limit = limit
+        space, of_kind, key = after_place(after, prefix)
+        self.sql = BY_PREFIX.format(narrow="" if state is None else " AND state=:state")
+        self.values = {
+            "kind": kind,
+            "space": space,
+            "of_kind": of_kind,
+            "key": key,
+            "end": end_of_prefix(prefix),
+            "state": state,
+            "most": limit + 1,
+            "looked": MOST_LOOKED_AT,
+        }
+
+    def page(self, rows: Sequence[Row], border: tuple[str, str, str] | None, now: float) -> Page:
+        """`border`: the last entry that was looked at, if there may be more behind it."""
+        records = [record_of(row) for row in rows[: self._limit]]
+        cursors = [cursor_of_place(*place_of(record)) for record in records]
+        if len(rows) > self._limit:
+            return Page(records, cursors[-1], now, cursors)
+        return Page(records, None if border is None else cursor_of_place(*border), now, cursors)
+
+
+def place_of(record: Record) -> tuple[str, str, str]:
+    return record.at.space, record.at.kind, record.at.key

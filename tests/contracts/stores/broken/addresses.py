@@ -40,7 +40,7 @@ class Confused(MemoryEngine):
         ]
 
 
-@breaks("reads", "due")
+@breaks("reads", "due", "lists")
 class UpperAndLowerCaseAreTheSame(Confused):
     """A case-insensitive collation."""
 
@@ -48,7 +48,7 @@ class UpperAndLowerCaseAreTheSame(Confused):
         return text.lower()
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class BlanksAtTheEndDoNotCount(Confused):
     """A padded comparison."""
 
@@ -56,13 +56,13 @@ class BlanksAtTheEndDoNotCount(Confused):
         return text.rstrip(" ") or " "
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class NormalisedAddresses(Confused):
     def means(self, text):
         return unicodedata.normalize("NFKC", text)
 
 
-@breaks("reads", "due", "writes", "concurrency", "fences", "lifecycle", "refusals")
+@breaks("reads", "due", "writes", "concurrency", "fences", "lifecycle", "refusals", "lists")
 class PartsJoinedByAColon(Confused):
     """One text for the whole address, without escaping."""
 

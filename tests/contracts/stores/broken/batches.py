@@ -1,5 +1,7 @@
 """Batches that land in part, or tell the wrong thing."""
 
+import itertools
+
 from tests.contracts.stores.broken.catalogue import breaks, breaks_above
 from twiceproof.operations import Inline
 from twiceproof.records import Batch, Conflict, Written
@@ -104,11 +106,33 @@ class AnswersForIndexRecordsAreHandedOut(GroupedStore):
 class Unchecked(GroupedStore):
     """Checks each write of a batch, but not how they stand together."""
 
-    def write(self, *writes, also=None):
-        for write in writes:
+    def write(self, *writes, also=None, linked=()):
+        for write in (*writes, *linked):
             validate_address(write.at)
             _validate_write(write)
-        return self._writes.request(Batch(writes, self._ids(), also and Batch((also,), self._ids())))
+        beside = also and Batch((also,), self._ids())
+        return self._writes.request(Batch((*writes, *linked), self._ids(), beside, ("another",) * bool(linked)))
+
+
+@breaks("batches")
+class LinkedSpacesLandApart(MemoryEngine):
+    """Each space by itself, one after the other: what does not fit in one does not stop the others."""
+
+    def _land(self, batch, now):
+        parts = [list(part) for _, part in itertools.groupby(batch.writes, lambda write: write.at.space)]
+        outcomes = [super(LinkedSpacesLandApart, self)._land(Batch(part, batch.nonce), now) for part in parts]
+        return next((outcome for outcome in outcomes if isinstance(outcome, Conflict)), outcomes[0])
+
+
+@breaks("batches")
+class ConflictsOfLinkedSpacesAreForgotten(MemoryEngine):
+    """The conditions of the first space alone are looked at; what another space holds already stays as it is."""
+
+    def _land(self, batch, now):
+        mine = [write for write in batch.writes if write.at.space == batch.space]
+        others = [write for write in batch.writes if write.at.space != batch.space]
+        fitting = [write for write in others if fits(write, self._records.get(write.at))]
+        return super()._land(Batch([*mine, *fitting], batch.nonce), now)
 
 
 @breaks_above("batches")
@@ -120,9 +144,9 @@ class BatchesAreNotLookedAt(Unchecked):
 class CheckThenInsert(GroupedStore):
     """Looks whether a record is there, and writes a moment later, with no lock in between."""
 
-    def write(self, *writes, also=None):
-        super().write(*writes, also=also)  # refuses what must be refused
-        batch = Batch(writes, self._ids())
+    def write(self, *writes, **more):
+        super().write(*writes, **more)  # refuses what must be refused
+        batch = Batch((*writes, *more.get("linked", ())), self._ids())
         return Inline(lambda: self._look_then_write(batch))
 
     def _look_then_write(self, batch):

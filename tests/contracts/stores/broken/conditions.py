@@ -70,7 +70,7 @@ class ConflictWithoutWhatWasFound(MemoryEngine):
         return structs.replace(outcome, found=None) if isinstance(outcome, Conflict) else outcome
 
 
-@breaks("writes", "fences", "reads", "concurrency", "batches")
+@breaks("writes", "fences", "reads", "concurrency", "batches", "lists")
 class RemoveLeavesATombstone(MemoryEngine):
     """The record stays, marked as removed: an insert finds it in the way."""
 

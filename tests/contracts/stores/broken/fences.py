@@ -60,7 +60,7 @@ class HeartbeatChangesTheFence(MemoryEngine):
         super()._apply(write, nonce, now)
 
 
-@breaks("writes")
+@breaks("writes", "batches")
 class FenceToldIsNotTheFenceDrawn(MemoryEngine):
     def _land(self, batch, now):
         outcome = super()._land(batch, now)
@@ -69,7 +69,7 @@ class FenceToldIsNotTheFenceDrawn(MemoryEngine):
         return outcome
 
 
-@breaks("fences")
+@breaks("fences", "batches")
 class VersionsComeBack(MemoryEngine):
     """Versions count per record, from one: a removed and inserted record looks unchanged."""
 

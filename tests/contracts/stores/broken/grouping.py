@@ -45,14 +45,14 @@ class _Unhurried(_Eager):
 class AwaitingTellsSomethingElse(GroupedStore):
     """The twin for event loops was not mended when the blocking one was."""
 
-    def write(self, *writes, also=None):
-        return _Unhurried(super().write(*writes, also=also))
+    def write(self, *writes, **more):
+        return _Unhurried(super().write(*writes, **more))
 
 
 @breaks_above("lifecycle", "fences", "batches")
 class WritesWhenAskedNotWhenRun(GroupedStore):
-    def write(self, *writes, also=None):
-        outcome = super().write(*writes, also=also).block()
+    def write(self, *writes, **more):
+        outcome = super().write(*writes, **more).block()
         return _Done(outcome)
 
 

@@ -7,7 +7,7 @@ from twiceproof.stores.memory import MemoryEngine
 EVERYWHERE = ("batches", "concurrency", "due", "fences", "lifecycle", "reads", "refusals", "writes")
 
 
-@breaks("concurrency", "refusals", "writes", "reads", "fences")
+@breaks("concurrency", "refusals", "writes", "reads", "fences", "lists", "batches")
 class StaleRead(MemoryEngine):
     """Reads from a cache that writes do not mend."""
 

@@ -15,9 +15,9 @@ class Forgetful(GroupedStore):
     def forgives(self, message):
         raise NotImplementedError
 
-    def write(self, *writes, also=None):
+    def write(self, *writes, **more):
         try:
-            return super().write(*writes, also=also)
+            return super().write(*writes, **more)
         except BadWrite as error:
             if not self.forgives(str(error)):
                 raise
@@ -76,20 +76,20 @@ class DueTimesNotLookedAt(Forgetful):
 class LongKeysCut(GroupedStore):
     """Cut instead of refused: two long keys become one."""
 
-    def write(self, *writes, also=None):
+    def write(self, *writes, **more):
         cut = [
             structs.replace(w, at=structs.replace(w.at, key=w.at.key[: validate.MOST_KEY]))
             for w in writes
             if isinstance(w, Insert) and isinstance(w.at.key, str)
         ]
-        return super().write(*(cut if len(cut) == len(writes) else writes), also=also)
+        return super().write(*(cut if len(cut) == len(writes) else writes), **more)
 
 
 @breaks_above("refusals")
 class RefusedTooEarly(GroupedStore):
     """Half the length that was promised."""
 
-    def write(self, *writes, also=None):
+    def write(self, *writes, **more):
         if any(isinstance(w.at.key, str) and len(w.at.key) > validate.MOST_KEY // 2 for w in writes):
             raise BadWrite("too long; shorten it.")
-        return super().write(*writes, also=also)
+        return super().write(*writes, **more)

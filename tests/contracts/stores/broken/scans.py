@@ -15,7 +15,7 @@ class OwnScan(MemoryEngine):
     def order(self, record):
         return record.at.space, record.at.key
 
-    def scan(self, kind, space, state, after, limit):
+    def scan(self, kind, space, state, after, limit, *more):
         with self._mutex:
             chosen = sorted(self._matching(kind, space, state), key=self.order)
         begin = int(after or 0)
@@ -24,26 +24,26 @@ class OwnScan(MemoryEngine):
         return Page(page, str(end) if begin + limit < len(chosen) else None, self._clock.now())
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class OffsetsMoveWhenRecordsGo(OwnScan):
     """Right as long as nothing changes."""
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class ScanSkipsAtPageBorders(OwnScan):
     step = 1
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class ScanRepeatsAtPageBorders(OwnScan):
     step = -1
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class OrderedByTheLastUpdate(MemoryEngine):
     """A record that is replaced moves to the end, and is met again."""
 
-    def scan(self, kind, space, state, after, limit):
+    def scan(self, kind, space, state, after, limit, *more):
         with self._mutex:
             chosen = sorted(self._matching(kind, space, state), key=lambda record: int(record.version))
         rest = [record for record in chosen if int(record.version) > int(after or 0)]
@@ -51,37 +51,37 @@ class OrderedByTheLastUpdate(MemoryEngine):
         return Page(page, page[-1].version if len(rest) > limit else None, self._clock.now())
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class PageLimitIgnored(MemoryEngine):
-    def scan(self, kind, space, state, after, limit):
-        return super().scan(kind, space, state, after, limit + 1)
+    def scan(self, kind, space, state, after, limit, *more):
+        return super().scan(kind, space, state, after, limit + 1, *more)
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class OnlyTheFirstPage(MemoryEngine):
-    def scan(self, kind, space, state, after, limit):
-        return structs.replace(super().scan(kind, space, state, after, limit), after=None)
+    def scan(self, kind, space, state, after, limit, *more):
+        return structs.replace(super().scan(kind, space, state, after, limit, *more), after=None)
 
 
 @breaks("reads")
 class ScanIgnoresTheSpace(MemoryEngine):
-    def scan(self, kind, space, state, after, limit):
-        return super().scan(kind, None, state, after, limit)
+    def scan(self, kind, space, state, after, limit, *more):
+        return super().scan(kind, None, state, after, limit, *more)
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class ScanIgnoresTheState(MemoryEngine):
-    def scan(self, kind, space, state, after, limit):
-        return super().scan(kind, space, None, after, limit)
+    def scan(self, kind, space, state, after, limit, *more):
+        return super().scan(kind, space, None, after, limit, *more)
 
 
 @breaks("reads")
 class EmptyStateMeansAny(MemoryEngine):
-    def scan(self, kind, space, state, after, limit):
-        return super().scan(kind, space, state or None, after, limit)
+    def scan(self, kind, space, state, after, limit, *more):
+        return super().scan(kind, space, state or None, after, limit, *more)
 
 
-@breaks("reads", "due")
+@breaks("reads", "due", "lists")
 class ScanIgnoresTheKind(MemoryEngine):
     def _matching(self, kind, space, state):
         for at, record in self._records.items():
@@ -89,7 +89,7 @@ class ScanIgnoresTheKind(MemoryEngine):
                 yield record
 
 
-@breaks("reads")
+@breaks("reads", "lists")
 class StateIndexNotMended(MemoryEngine):
     """A record is found by the state it was inserted with."""
 

@@ -6,9 +6,9 @@ from msgspec import structs
 
 from tests.contracts.stores.broken.catalogue import breaks, breaks_above
 from twiceproof.clock import Clock
-from twiceproof.records import Batch, Insert, Replace
+from twiceproof.records import Batch, Replace
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.memory import MemoryEngine, put
+from twiceproof.stores.memory import MemoryEngine
 
 
 @breaks("fences", "due", "writes")
@@ -23,9 +23,9 @@ class TimeOfTheCaller(MemoryEngine):
 class LeaseBornDead(GroupedStore):
     """Stamps when it is asked, and waits for its turn afterwards."""
 
-    def write(self, *writes, also=None):
+    def write(self, *writes, **more):
         asked = self._clock.now()
-        request = super().write(*writes, also=also)
+        request = super().write(*writes, **more)
         engine, commit = self.engine, self.engine.commit
 
         def stamped_early(batches):
@@ -128,9 +128,4 @@ class WholeSeconds(MemoryEngine):
     """A column type without fractions."""
 
     def _apply(self, write, nonce, now):
-        if isinstance(write, Insert | Replace):
-            old = self._records.get(write.at)
-            record = put(write, old, self._number, nonce, float(int(now)))
-            self._records[write.at] = record
-        else:
-            super()._apply(write, nonce, now)
+        super()._apply(write, nonce, float(int(now)))

@@ -22,6 +22,9 @@ CREATE UNIQUE INDEX twiceproof_records_at ON {schema}.twiceproof_records (space,
 -- The condition holds for every row. It keeps this index out of lookups by address, which would choose it while the
 -- table is empty and keep that plan while it grows: each commit would then read every row of its kind.
 CREATE INDEX twiceproof_records_state ON {schema}.twiceproof_records (kind, state, id) WHERE id > 0;
+-- The runs of one flow by age: by the first two parts of their space.
+CREATE INDEX twiceproof_records_family ON {schema}.twiceproof_records
+    (split_part(space, '/', 1), split_part(space, '/', 2), state, id) WHERE kind = 'run';
 CREATE INDEX twiceproof_records_due ON {schema}.twiceproof_records (kind, queue, due_at) WHERE due_at IS NOT NULL;
 -- Work that waits, by time, whatever its queue: there may be a queue for each of many thousand tenants. Those of retention
 -- have no slash, and are left out: finished claims need no second entry, and are not in the way.
@@ -133,6 +136,12 @@ BEGIN
     RETURN json_build_array(at, 0, NULL, json_build_array(json_build_array(1, {schema}.twiceproof_json(r))));
 END $$;
 
+-- All parts of the batches of which one part is chosen.
+CREATE FUNCTION {schema}.twiceproof_all_parts(chosen int[], heads int[]) RETURNS int[]
+LANGUAGE sql IMMUTABLE
+RETURN (SELECT coalesce(array_agg(part), '{}') FROM generate_subscripts(heads, 1) AS part
+        WHERE heads[part] IN (SELECT heads[one] FROM unnest(chosen) AS one));
+
 -- Any batches, each on its own. Acts are (i)nsert, (R)eplace, (r)eplace but keep the body, (d)elete, (c)heck and check
 -- (a)bsent.
 --
@@ -141,10 +150,12 @@ END $$;
 -- - What belongs to a batch (space, nonce) comes once per batch. What only an Insert or a Replace has comes once for
 --   each of these, and `puts` says which write it is. A column without any value may come empty: it reads as NULL.
 -- - Lists are taken apart in the SELECT list, in step: in FROM each would be stored first, row by row.
+-- - A batch of several spaces comes in parts, one for each space. `heads` has for each part the place of the first one
+--   of its batch; it is NULL if no batch is in parts. Parts land together or not at all.
 CREATE FUNCTION {schema}.twiceproof_commit(
     mark text, spaces text, nonces text, acts text, places int[], known bigint[], kinds text, keys text,
     puts int[], states text, queues text, draws boolean[], leases double precision[], dues double precision[],
-    bodies text
+    bodies text, heads int[]
 ) RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 -- The plan is made once, and must not be one that is good only while the table is small.
 SET plan_cache_mode = force_generic_plan
@@ -185,6 +196,9 @@ BEGIN
             WHERE r.space = all_spaces[w.place] AND r.kind = w.kind AND r.key = w.key FOR UPDATE SKIP LOCKED
         ) AND {schema}.twiceproof_look(all_spaces[w.place], w.kind, w.key) IS NOT NULL;
     END IF;
+    IF heads IS NOT NULL THEN
+        held := {schema}.twiceproof_all_parts(held, heads);
+    END IF;
     at := {schema}.twiceproof_now();
     number := nextval('{schema}.twiceproof_number');
 
@@ -200,6 +214,9 @@ BEGIN
             ELSE r.version IS DISTINCT FROM -w.known END
         ORDER BY w.place, w.write
     ) AS firsts;
+    IF heads IS NOT NULL THEN
+        bad := {schema}.twiceproof_all_parts(bad, heads);
+    END IF;
 
     IF strpos(acts, 'i') > 0 THEN
         INSERT INTO {schema}.twiceproof_records (
@@ -254,12 +271,29 @@ BEGIN
     );
 END $$;
 
+-- The entries of the index of addresses after one of them, and before a space: what a scan by prefix looks at.
+CREATE FUNCTION {schema}.twiceproof_entries(
+    after_space text, after_kind text, after_key text, until_space text, most bigint
+) RETURNS TABLE (id bigint, space text, kind text, key text) LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+-- In the index's order, and no more than asked: with statistics of a small table all would be read and sorted.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT r.id, r.space, r.kind, r.key FROM {schema}.twiceproof_records AS r
+    WHERE (r.space, r.kind, r.key) > (after_space, after_kind, after_key) AND r.space < until_space
+    ORDER BY r.space, r.kind, r.key LIMIT most;
+END $$;
+
 -- Records that are due, longest overdue first, hidden until `hide` seconds from now: [the store's time, [record, …],
 -- seconds until the next one falls due]. Spaces held elsewhere are left for later.
 CREATE FUNCTION {schema}.twiceproof_due(
     of_kind text, mark text, queues text, most int, hide double precision
 ) RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+-- A generic plan expects a limit to return a tenth of all rows: with half a million of them the server would compile it at
+-- each call, which takes a hundred times as long as to run it.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
     -- An empty text splits into no parts, but is a queue's name.
@@ -310,6 +344,7 @@ CREATE FUNCTION {schema}.twiceproof_waiting(of_kind text, most int) RETURNS json
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 -- Read in the index's order: without statistics the server would collect everything that waits, and sort it.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET jit = off
 AS $$
 BEGIN
     RETURN (
@@ -328,7 +363,7 @@ CREATE FUNCTION {schema}.twiceproof_beside(mark text, spaces text, kinds text, m
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     of_kinds text[] := string_to_array(kinds, mark);
@@ -456,3 +491,203 @@ SELECT
 FROM {schema}.twiceproof_records AS s
 JOIN {schema}.twiceproof_records AS c ON c.space = s.space AND c.kind = 'run' AND c.key = 'self'
 WHERE s.kind = 'step';
+
+-- -- messages from SQL ----------------------------------------------------------------------------
+
+-- Sends a message in the caller's transaction, for triggers and other languages: what `app.outbox(connection)` does. A
+-- role needs EXECUTE on it, and USAGE on the schema, and nothing else: it runs with the rights of the ledger's owner. It
+-- notifies nobody: a NOTIFY in a transaction makes all commits queue behind one lock, so that relays find the message at
+-- their next look.
+--
+-- Messages with the same order key are published in the order of their commits: their lane is locked until the caller's
+-- transaction ends, so that it is best called late. Two transactions that send to two order keys the other way round are
+-- a deadlock, which PostgreSQL ends as any other.
+--
+-- Returns true for a new message, and false if there is one with this key and body, also one that `app.send` wrote.
+
+-- A JSON value as text of one form, which `encode_body` in outbox/message.py makes as well: members in the order of their
+-- names' bytes, no blanks, numbers without exponents and without zeros at the end.
+CREATE FUNCTION {schema}.twiceproof_plain_json(value jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    CASE jsonb_typeof(value)
+        WHEN 'object' THEN
+            RETURN (SELECT concat('{', string_agg(
+                        concat(to_jsonb(e.key)::text, ':', {schema}.twiceproof_plain_json(e.value)), ','
+                        ORDER BY e.key COLLATE "C"), '}')
+                    FROM jsonb_each(value) AS e);
+        WHEN 'array' THEN
+            RETURN (SELECT concat('[', string_agg({schema}.twiceproof_plain_json(e.value), ',' ORDER BY e.place), ']')
+                    FROM jsonb_array_elements(value) WITH ORDINALITY AS e(value, place));
+        WHEN 'number' THEN
+            RETURN trim_scale((value #>> '{}')::numeric)::text;
+        ELSE
+            RETURN value::text;
+    END CASE;
+END $$;
+
+-- A name that occurs twice in one object of a JSON value: some consumers would take the first of the two, and some the last.
+CREATE FUNCTION {schema}.twiceproof_repeated_name(value json) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    repeated text;
+BEGIN
+    IF json_typeof(value) = 'object' THEN
+        SELECT e.key INTO repeated FROM json_each(value) AS e GROUP BY e.key HAVING count(*) > 1 LIMIT 1;
+        IF repeated IS NULL THEN
+            SELECT min({schema}.twiceproof_repeated_name(e.value)) INTO repeated
+            FROM json_each(value) AS e WHERE json_typeof(e.value) IN ('object', 'array');
+        END IF;
+    ELSIF json_typeof(value) = 'array' THEN
+        SELECT min({schema}.twiceproof_repeated_name(e.value)) INTO repeated
+        FROM json_array_elements(value) AS e(value) WHERE json_typeof(e.value) IN ('object', 'array');
+    END IF;
+    RETURN repeated;
+END $$;
+
+-- Whether a text has nothing visible, as `is_blank` in keys/key.py says: it comes from an empty field.
+CREATE FUNCTION {schema}.twiceproof_is_blank(value text) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
+RETURN value !~ '[^[:space:]\u00a0\u00ad\u0300-\u036f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]';
+
+-- Adds a message to its lane, as `append` in outbox/lanes.py does: the message, a numbered ticket, and the lane, which is
+-- written also if nothing in it changes, so that a relay does not remove it meanwhile. False: the message is there already.
+CREATE FUNCTION {schema}.twiceproof_append(lane_space text, lane_queue text, message_key text, message_body text)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lane {schema}.twiceproof_records;
+    number bigint;
+    at double precision;
+    ticket bigint := 1;
+    new_nonce text := gen_random_uuid()::text;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'twiceproof_send: an ordered message needs READ COMMITTED, and this transaction is %',
+            current_setting('transaction_isolation') USING ERRCODE = 'feature_not_supported',
+            HINT = 'Set the isolation level, or leave out order_key.';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(lane_space, 20871)); -- as twiceproof_hold, but waits
+    PERFORM FROM {schema}.twiceproof_records AS r
+    WHERE r.space = lane_space AND r.kind = 'message' AND r.key = message_key;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    SELECT * INTO lane FROM {schema}.twiceproof_records AS r
+    WHERE r.space = lane_space AND r.kind = 'message' AND r.key = 'self' FOR UPDATE;
+    IF lane.body NOT LIKE '{%' THEN
+        RAISE EXCEPTION 'twiceproof_send: the ledger is encrypted, and this function cannot seal values; send from Python'
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
+    IF lane.id IS NOT NULL THEN
+        ticket := coalesce((lane.body::json ->> 'next')::bigint, 1);
+    END IF;
+    WHILE EXISTS (SELECT FROM {schema}.twiceproof_records AS r WHERE r.space = lane_space AND r.kind = 'ticket'
+                  AND r.key = to_char(ticket, 'FM0000000000000000')) LOOP
+        ticket := ticket + 1;
+    END LOOP;
+    at := {schema}.twiceproof_now();
+    number := nextval('{schema}.twiceproof_number') + 1;
+    INSERT INTO {schema}.twiceproof_records (
+        space, kind, key, version, fence, nonce, created_at, updated_at, state, queue, due_at, body
+    ) VALUES
+        (lane_space, 'message', message_key, number, 0, new_nonce, at, at, 'pending', '', NULL, message_body),
+        (lane_space, 'ticket', to_char(ticket, 'FM0000000000000000'), number, 0, new_nonce, at, at, '', '', NULL,
+            substr(message_key, 2));
+    IF lane.id IS NULL THEN
+        INSERT INTO {schema}.twiceproof_records (
+            space, kind, key, version, fence, nonce, created_at, updated_at, state, queue, due_at, body
+        ) VALUES (
+            lane_space, 'message', 'self', number, 0, new_nonce, at, at, 'lane', lane_queue, at,
+            json_build_object('next', ticket + 1)::text
+        );
+    ELSE
+        UPDATE {schema}.twiceproof_records AS r SET
+            version = number, nonce = new_nonce, updated_at = at, lease_until = NULL, queue = lane_queue,
+            due_at = CASE WHEN lane.due_at IS NOT NULL
+                THEN at + greatest(0, lane.due_at - greatest(at, lane.updated_at)) END,
+            body = json_build_object('next', ticket + 1)::text
+        WHERE r.id = lane.id;
+    END IF;
+    RETURN true;
+END $$;
+
+CREATE FUNCTION {schema}.twiceproof_send(
+    target text, topic text, body json, key text, headers json DEFAULT '{}', place text DEFAULT NULL,
+    tenant text DEFAULT 'default', order_key text DEFAULT NULL
+) RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    is_ordered boolean := coalesce(order_key, '') <> '';
+    message_space text := CASE WHEN coalesce(order_key, '') <> '' THEN concat(tenant, '/~lane/', target, '/', order_key)
+        ELSE concat(tenant, '/~out/', target, '/', key) END;
+    message_key text := CASE WHEN coalesce(order_key, '') <> '' THEN concat('=', key) ELSE 'self' END;
+    target_queue text := concat(tenant, '/~out/', target);
+    digest text := encode(sha256(convert_to({schema}.twiceproof_plain_json(body::jsonb), 'UTF8')), 'hex');
+    at double precision := {schema}.twiceproof_now();
+    is_new boolean;
+    message json;
+    found_body json;
+BEGIN
+    IF coalesce(tenant, '') !~ '^[A-Za-z0-9_.@-]{1,128}$' OR coalesce(target, '') !~ '^[A-Za-z0-9_.@-]{1,128}$' THEN
+        RAISE EXCEPTION 'twiceproof_send: tenant and target are names of letters, digits and _ . - @'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF coalesce(topic, '') !~ '^[^[:cntrl:] */#>]{1,255}$' OR coalesce(place, topic) ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'twiceproof_send: write the topic like orders.paid' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF coalesce(key, '') !~ '^[^[:cntrl:]]+$' OR octet_length(key) > 512 OR key <> btrim(key)
+        OR {schema}.twiceproof_is_blank(key) THEN
+        RAISE EXCEPTION 'twiceproof_send: the key is empty or invisible, too long, or has control characters or blanks around it'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF is_ordered AND (order_key ~ '[[:cntrl:]]' OR octet_length(order_key) > 512 OR order_key <> btrim(order_key)
+                       OR {schema}.twiceproof_is_blank(order_key)) THEN
+        RAISE EXCEPTION 'twiceproof_send: the order key is invisible, too long, or has control characters or blanks around it'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF body IS NULL OR octet_length(body::text) > 262144 THEN
+        RAISE EXCEPTION 'twiceproof_send: the body is missing, or has more than 262144 bytes'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF coalesce({schema}.twiceproof_repeated_name(body), {schema}.twiceproof_repeated_name(headers)) IS NOT NULL THEN
+        RAISE EXCEPTION 'twiceproof_send: the name % is twice in one object; send each name once',
+            to_json(coalesce({schema}.twiceproof_repeated_name(body), {schema}.twiceproof_repeated_name(headers)))
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF json_typeof(headers) <> 'object'
+        OR EXISTS (SELECT FROM json_each(headers) AS h
+                   WHERE json_typeof(h.value) <> 'string' OR h.key !~ '^[a-z0-9_-]+$' OR h.key LIKE 'ce-%'
+                       OR (h.value #>> '{}') ~ '[[:cntrl:]]') THEN
+        RAISE EXCEPTION 'twiceproof_send: headers are an object of texts, with names in lower case other than ce-…'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    message := json_build_object(
+        'topic', topic, 'key', key, 'target', target, 'place', coalesce(nullif(place, ''), topic), 'digest', digest,
+        'body', body::text, 'order', coalesce(order_key, ''), 'headers', headers, 'source', concat('twiceproof/', tenant)
+    );
+    IF is_ordered THEN
+        is_new := {schema}.twiceproof_append(message_space, target_queue, message_key, message::text);
+    ELSE
+        INSERT INTO {schema}.twiceproof_records (
+            space, kind, key, version, fence, nonce, created_at, updated_at, state, queue, due_at, body
+        ) VALUES (
+            message_space, 'message', message_key, nextval('{schema}.twiceproof_number') + 1, 0, gen_random_uuid()::text,
+            at, at, 'pending', target_queue, at, message::text
+        ) ON CONFLICT DO NOTHING;
+        is_new := FOUND;
+    END IF;
+    IF is_new THEN
+        RETURN true;
+    END IF;
+    SELECT r.body::json INTO found_body FROM {schema}.twiceproof_records AS r
+    WHERE r.space = message_space AND r.kind = 'message' AND r.key = message_key;
+    IF found_body ->> 'digest' <> digest OR found_body ->> 'topic' <> topic THEN
+        RAISE EXCEPTION 'twiceproof_send: a message with this key was sent before, and this one differs; use another key'
+            USING ERRCODE = 'unique_violation';
+    END IF;
+    RETURN false;
+END $$;
+REVOKE ALL ON FUNCTION {schema}.twiceproof_send(text, text, json, text, json, text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {schema}.twiceproof_plain_json(jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {schema}.twiceproof_repeated_name(json) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {schema}.twiceproof_is_blank(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {schema}.twiceproof_append(text, text, text, text) FROM PUBLIC;
