@@ -1,1 +1,1 @@
-"""Message brokers: the seam of four methods, and one file for each technology."""
+"""Message brokers: the seam of five methods, and one file for each technology."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
-from concurrent.futures import Future
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
 
 from ..clock import Clock, system_clock
 from ..errors import BrokerUnavailable
+from ..loop_thread import LoopThread
 from ..threads import at_fork
 from .base import (
     BrokerFinding,
@@ -24,83 +23,36 @@ from .base import (
 )
 from .publishing import publish_all, publish_fit
 
-__all__ = ["AsyncBroker", "AsyncConnection", "LoopThread"]
+__all__ = ["AsyncBroker", "AsyncConnection", "thread_name"]
 
 CONNECT_SECONDS = 5.0  # to open a connection
 SETTLE_SECONDS = 10.0
-CLOSE_SECONDS = 2.0  # for a connection to say goodbye
-SLACK = 2.0  # for the loop to return what it has, beyond the limit that it was given
+CLOSE_SECONDS = 2.0  # for a connection to close in good order
+SLACK = 2.0  # for the loop to return partial results after the limit that it was given
 
 T = TypeVar("T")
 
 
-class LoopThread:
-    """An event loop on a daemon thread, started when first needed."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.reset()
-
-    def reset(self) -> None:
-        """In a forked child: the parent's thread does not exist here."""
-        self._mutex = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def run(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Run it to its end, or raise TimeoutError after so many seconds; it is cancelled then."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._started())
-        try:
-            return future.result(seconds)
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        with self._mutex:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is None or thread is None:
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(SLACK)
-        if not thread.is_alive():
-            _end_tasks(loop)
-            loop.close()
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        with self._mutex:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
-                self._thread.start()
-            return self._loop
-
-
-def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Clients leave tasks behind, and a task that is destroyed while it waits is reported as an error."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        with contextlib.suppress(TimeoutError):
-            loop.run_until_complete(asyncio.wait(tasks, timeout=SLACK))
-    loop.run_until_complete(loop.shutdown_asyncgens())
+def thread_name(broker: str) -> str:
+    """Return the name of the thread on which a broker's client runs."""
+    return f"twiceproof-{broker}"
 
 
 class AsyncConnection(Protocol):
-    """One connection of a client, with what is known on it."""
+    """One connection of a client, with the state that belongs to it."""
 
     broken: asyncio.Future[None]  # done when the connection has ended
 
     async def close(self) -> None:
-        """Say goodbye; may be cancelled, and then drops the connection."""
+        """Close in good order. May be cancelled, and then drops the connection."""
 
 
 C = TypeVar("C", bound=AsyncConnection)
 
 
 class AsyncBroker(ABC, Generic[C]):
-    """Publishes on one connection and receives on another: a broker that slows down publishers still takes acks.
+    """Publishes on one connection and receives on another: a broker that throttles publishers still accepts
+    acknowledgements.
 
     A connection that ended is replaced at the next call, never by the client itself: its own reconnects hide which
     messages were lost, and repeat some.
@@ -112,9 +64,9 @@ class AsyncBroker(ABC, Generic[C]):
     def __init__(self, name: str, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._connections: dict[bool, C] = {}  # by whether it is the one that consumes
-        self._thread = LoopThread(f"twiceproof-{name}")
-        self._start_over()
-        at_fork(self, in_child=AsyncBroker._start_over)
+        self._thread = LoopThread(thread_name(name))
+        self._reset_after_fork()
+        at_fork(self, in_child=AsyncBroker._reset_after_fork)
 
     # -- what a technology adds ----------------------------------------------------------------
 
@@ -135,6 +87,10 @@ class AsyncBroker(ABC, Generic[C]):
     @abstractmethod
     async def _settle_one(self, connection: C, delivery: QueueDelivery, word: DeliverySettlement) -> None: ...
 
+    async def _count(self, connection: C, place: str) -> int | None:
+        """Return how many messages of a place have not been delivered yet, where the technology says so."""
+        return None
+
     @abstractmethod
     async def _look(self, connection: C, places: Sequence[str]) -> list[BrokerFinding]: ...
 
@@ -152,7 +108,7 @@ class AsyncBroker(ABC, Generic[C]):
 
     def settle(self, settlements: Sequence[tuple[QueueDelivery, DeliverySettlement]]) -> None:
         if settlements:
-            with contextlib.suppress(TimeoutError):  # what was not settled comes again
+            with contextlib.suppress(TimeoutError):  # unsettled deliveries are delivered again
                 self._thread.run(self._settle(settlements), SETTLE_SECONDS + SLACK)
 
     def examine(self, places: Sequence[str] = ()) -> Sequence[BrokerFinding]:
@@ -161,10 +117,17 @@ class AsyncBroker(ABC, Generic[C]):
         except Exception as error:  # noqa: BLE001 - whatever the client raises, it is what was found
             return [BrokerFinding("error", "connection", self._explain(error))]
 
+    def waiting(self, place: str) -> int | None:
+        """Return how many messages of a place have not been delivered yet; None if that is not known."""
+        try:
+            return self._thread.run(self._count_waiting(place), CONNECT_SECONDS + SLACK)
+        except Exception:  # noqa: BLE001 - a count for metrics
+            return None
+
     def close(self) -> None:
         with contextlib.suppress(TimeoutError):
             self._thread.run(self._close(), CLOSE_SECONDS + SLACK)
-        self._thread.close()
+        self._thread.close(SLACK)
 
     # -- on the loop ---------------------------------------------------------------------------
 
@@ -185,7 +148,7 @@ class AsyncBroker(ABC, Generic[C]):
             messages, lambda message: self._send(connection, message), left, broken=connection.broken
         )
         if any(isinstance(outcome, Unconfirmed) for outcome in outcomes):
-            self._drop(connection)  # a late answer must not be taken for that of the next attempt
+            self._drop(connection)  # a late answer must not be taken for the answer of the next attempt
         return outcomes
 
     async def _receive(self, place: str, limit: int, wait: float) -> list[QueueDelivery]:
@@ -206,6 +169,9 @@ class AsyncBroker(ABC, Generic[C]):
     async def _examine(self, places: Sequence[str]) -> list[BrokerFinding]:
         return await self._look(await self._open(consuming=True), places)
 
+    async def _count_waiting(self, place: str) -> int | None:
+        return await self._count(await self._open(consuming=True), place)
+
     async def _open(self, *, consuming: bool, seconds: float = CONNECT_SECONDS) -> C:
         async with asyncio.timeout(seconds), self._opening[consuming]:
             connection = self._connections.get(consuming)
@@ -215,7 +181,7 @@ class AsyncBroker(ABC, Generic[C]):
             return connection
 
     def _drop(self, connection: C | None) -> None:
-        """Use it no more. It is closed in the background: the caller has its outcomes already."""
+        """Stop using a connection. It is closed in the background, since the caller has its outcomes already."""
         if connection is not None:
             self._connections = {role: other for role, other in self._connections.items() if other is not connection}
             task = asyncio.ensure_future(_goodbye(connection))
@@ -228,8 +194,8 @@ class AsyncBroker(ABC, Generic[C]):
         if self._goodbyes:
             await asyncio.wait(set(self._goodbyes))
 
-    def _start_over(self) -> None:
-        """At first; and in a forked child, where the thread and the connections are the parent's."""
+    def _reset_after_fork(self) -> None:
+        """Called at first, and in a forked child, where the thread and the connections belong to the parent."""
         self._thread.reset()
         self._connections = {}
         self._opening = {True: asyncio.Lock(), False: asyncio.Lock()}

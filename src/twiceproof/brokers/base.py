@@ -1,7 +1,9 @@
-"""The broker seam: publish, receive, settle, close. Every outcome is about one message; a batch has no verdict.
+"""The broker seam: publish, receive, settle, examine, close. Every outcome is about one message; a batch as a whole has
+none.
 
-A broker blocks. One whose client is asynchronous keeps a loop on a thread of its own, and is asked in batches. Every
-call has a limit of its own: on a silent network it returns, with `Unconfirmed` where that leaves a doubt.
+Methods of a broker block. A broker whose client is asynchronous keeps an event loop on a thread of its own, and is
+called in batches. Every call has a time limit: on a silent network it returns, with `Unconfirmed` where the message may
+have been stored.
 """
 
 from __future__ import annotations
@@ -37,24 +39,24 @@ class OutgoingMessage(Struct, frozen=True):
     place: str  # what the broker calls it: an exchange, a subject, a stream, a queue, a topic
     key: str
     body: bytes
-    topic: str = ""  # what it is about; the routing key where the broker has one
+    topic: str = ""  # the subject; the routing key where the broker has one
     order: str = ""  # messages with the same order key keep their order; "" has none
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
 
 
 class Confirmed(Struct, frozen=True):
-    """The broker has it. `receipt` is what it answered with; `duplicate`: it had this key already."""
+    """The broker has stored it. `receipt` is its answer; `duplicate`: it had this key already."""
 
     receipt: str = ""
     duplicate: bool = False
 
 
 class Refused(Struct, frozen=True):
-    """The broker does not have it, and says so: no route, no queue, too large, not connected.
+    """The broker has certainly not stored it: no route, no queue, too large, not connected.
 
-    `away`: the broker could not be reached, so that others would be refused too. `final`: no retry cures it. `gone`: it
-    wants no more messages at all, so that the target is paused until a person resumes it.
+    `away`: the broker could not be reached, so other messages would be refused too. `final`: retrying cannot help.
+    `gone`: the receiver wants no more messages at all, and the target is paused until a person resumes it.
     """
 
     why: str
@@ -65,7 +67,7 @@ class Refused(Struct, frozen=True):
 
 
 class Unconfirmed(Struct, frozen=True):
-    """It was handed over, and no answer came: the broker may have it."""
+    """It was handed over and no answer came: the broker may have stored it."""
 
     why: str
 
@@ -92,7 +94,7 @@ class QueueDelivery(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True):
-    """It is durable here: do not deliver it again."""
+    """The work is recorded durably: do not deliver the message again."""
 
 
 class Requeue(Struct, frozen=True):
@@ -108,7 +110,7 @@ class Reject(Struct, frozen=True):
 
 
 class Extend(Struct, frozen=True):
-    """Work on it goes on: do not deliver it to others for so many seconds more."""
+    """Work on it continues: do not deliver it to others for so many seconds more."""
 
     seconds: float
 
@@ -122,7 +124,7 @@ DeliverySettlement = Ack | Requeue | Reject | Extend
 class BrokerFinding(Struct, frozen=True):
     """What `examine` found: `level` is "ok", "warning" or "error"; `text` ends with the next move.
 
-    `keeps` is for how many seconds a message stays and may be delivered again, where the broker tells it.
+    `keeps` is how many seconds a message stays and may be delivered again, where the broker says so.
     """
 
     level: str
@@ -134,7 +136,7 @@ class BrokerFinding(Struct, frozen=True):
 class Broker(Protocol):
     """A broker that messages are published to and received from."""
 
-    dedupe: float  # seconds for which it drops a message whose key it has seen; 0: it does not
+    dedupe: float  # seconds for which it drops messages with a key that it has seen; 0: it does not
 
     def publish(self, messages: Sequence[OutgoingMessage], patience: float) -> Sequence[Publication]:
         """Publish in the order given and return one outcome per message, after at most `patience` seconds.
@@ -143,14 +145,15 @@ class Broker(Protocol):
         """
 
     def receive(self, place: str, limit: int, wait: float) -> Sequence[QueueDelivery]:
-        """Return up to `limit` deliveries of one place; after `wait` seconds what there is, or none."""
+        """Return up to `limit` deliveries of one place; after `wait` seconds those that have arrived, possibly none."""
 
     def settle(self, settlements: Sequence[tuple[QueueDelivery, DeliverySettlement]]) -> None:
-        """Settle deliveries, each by its own word. Settling twice, or too late, harms nobody: a settlement that is
-        lost is a redelivery."""
+        """Settle deliveries, each in its own way. Settling twice or too late does no harm; a lost settlement leads to a
+        redelivery.
+        """
 
     def examine(self, places: Sequence[str] = ()) -> Sequence[BrokerFinding]:
         """Report what its configuration loses or duplicates."""
 
     def close(self) -> None:
-        """Let go. What was not settled is delivered again. Returns within seconds on a silent network, too."""
+        """Close. Unsettled deliveries are delivered again. Returns within seconds, also on a silent network."""

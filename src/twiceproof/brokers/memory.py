@@ -23,7 +23,7 @@ from .base import (
     Requeue,
     Unconfirmed,
 )
-from .publishing import AFTER_UNCONFIRMED, unfit
+from .publishing import AFTER_UNCONFIRMED, refusal_of
 
 __all__ = ["MemoryBroker", "MemoryQueues", "StoredMessage"]
 
@@ -35,7 +35,7 @@ LOOK = 0.005  # seconds between two looks at an empty queue
 
 @dataclass(eq=False)
 class StoredMessage:
-    """A message in a queue. `holder` is the hand-over that may settle it."""
+    """A message in a queue. `holder` is the delivery that may settle it."""
 
     message: OutgoingMessage
     sequence: int
@@ -46,7 +46,7 @@ class StoredMessage:
 
 @dataclass
 class MemoryQueues:
-    """What brokers of the same name share. `places`: the queues there are; None makes each at its first use."""
+    """What brokers of the same name share. `places`: the existing queues; None creates each at its first use."""
 
     places: set[str] | None = None
     dedupe: float = DEDUPE
@@ -67,7 +67,7 @@ _shared: dict[str, MemoryQueues] = defaultdict(MemoryQueues)
 class MemoryBroker:
     """`memory://name`. It keeps the whole contract, and loses everything when the process ends.
 
-    `lose_answers` is for tests: so many messages are stored, and reported as `Unconfirmed`.
+    `lose_answers` is for tests: that many messages are stored and reported as `Unconfirmed`.
     """
 
     def __init__(self, queues: MemoryQueues | None = None, *, clock: Clock = system_clock) -> None:
@@ -75,11 +75,11 @@ class MemoryBroker:
         self.dedupe = self.queues.dedupe
         self.lose_answers = 0
         self._clock = clock
-        self._held: dict[StoredMessage, object] = {}  # with the hand-over that was ours
+        self._held: dict[StoredMessage, object] = {}  # with the hand-over that we were given
 
     @classmethod
     def named(cls, name: str, clock: Clock = system_clock) -> MemoryBroker:
-        """One that shares its messages with all others of this name in this process."""
+        """Return a broker that shares its messages with all others of this name in this process."""
         return cls(_shared[name], clock=clock)
 
     def publish(self, messages: Sequence[OutgoingMessage], patience: float) -> Sequence[Publication]:
@@ -118,6 +118,10 @@ class MemoryBroker:
             *(BrokerFinding("error", place, f"There is no queue {place!r}; create it.") for place in missing),
         ]
 
+    def waiting(self, place: str) -> int:
+        with self.queues.mutex:
+            return sum(stored.holder is None for stored in self.queues.queues[place])
+
     def close(self) -> None:
         """What was not settled is delivered again at once."""
         with self.queues.mutex:
@@ -127,7 +131,7 @@ class MemoryBroker:
             self._held = {}
 
     def _publish_one(self, message: OutgoingMessage) -> Publication:
-        refused = unfit(message, MOST_BYTES)
+        refused = refusal_of(message, MOST_BYTES)
         if refused is not None:
             return refused
         if not self.queues.has(message.place):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,15 +43,16 @@ __all__ = ["NatsBroker"]
 
 ANSWER_SECONDS = 5.0  # for one question to the server
 DEDUPE = 120.0  # a stream's window unless it says otherwise
-MOST_BYTES = 64 * 1024 * 1024  # what no server exceeds; each says its own limit when it greets
-LONG = 3600.0  # longer than anybody is patient
+MOST_BYTES = 64 * 1024 * 1024  # the largest limit of any server; each announces its own when a client connects
+LONG = 3600.0  # longer than any time limit here
 OLDEST = (2, 11)
 MESSAGE_ID, OWN = "Nats-Msg-Id", "nats-"
+PREAMBLE, FRAME = "NATS/1.0\r\n\r\n", ": \r\n"  # around all headers, and around each
 CONTENT_TYPE = "content-type"
 
 
 class _Hold:
-    """A delivery in our hands, and until when by our clock."""
+    """A delivery that we hold, and until when by our clock."""
 
     def __init__(self, message: Msg, ack_wait: float, until: float) -> None:
         self.message = message
@@ -74,16 +76,16 @@ class _Connection:
         self.extensions: set[asyncio.Task[None]] = set()
         self.holds: set[_Hold] = set()  # deliveries that are not settled
 
-    @property
+    @cached_property
     def jetstream(self) -> JetStreamContext:
         return self.client.jetstream(timeout=ANSWER_SECONDS)
 
     async def open(self, url: str) -> None:
-        """Without reconnects: the client would keep what is published meanwhile, and send it after we gave up."""
+        """Open without reconnects: the client would keep what is published meanwhile, and send it after we gave up."""
         await self.client.connect(
             url,
             allow_reconnect=False,
-            max_reconnect_attempts=1,  # at the start: the client itself would go on for minutes
+            max_reconnect_attempts=1,  # at the start: the client itself would retry for minutes
             reconnect_time_wait=0,
             connect_timeout=int(CONNECT_SECONDS),
             error_cb=_ignore,
@@ -105,7 +107,7 @@ class _Connection:
         return self.subscriptions[place]
 
     async def close(self) -> None:
-        """Give back what is not settled: the server itself would wait until its time is over."""
+        """Give back what is not settled: otherwise the server redelivers it only when its time is over."""
         for task in self.extensions:
             task.cancel()
         try:
@@ -121,7 +123,7 @@ class _Connection:
 
 
 async def _ignore(_: Exception) -> None:
-    """Errors are seen where they matter; the client would log each of them with a traceback."""
+    """Errors are handled where they matter; the client would log each of them with a traceback."""
 
 
 class NatsBroker(AsyncBroker[_Connection]):
@@ -165,7 +167,7 @@ class NatsBroker(AsyncBroker[_Connection]):
             return Refused(self._explain(error), away=True)
         headers = {**message.headers, MESSAGE_ID: native_id(message.key), CONTENT_TYPE: message.content_type}
         most = connection.client.max_payload
-        if _size(headers, stream) + len(message.body) > most:  # the server would end the connection
+        if not _fits(headers, stream, most - len(message.body)):  # the server would end the connection
             return Refused(f"NATS takes {most:,} bytes, headers included; store the body elsewhere.", final=True)
         try:
             answer = await connection.jetstream.publish(
@@ -178,7 +180,7 @@ class NatsBroker(AsyncBroker[_Connection]):
         return Confirmed(f"{answer.stream}:{answer.seq}", duplicate=bool(answer.duplicate))
 
     def _refusal(self, connection: _Connection, subject: str, error: Exception) -> Refused:
-        connection.streams.pop(subject, None)  # it may be another's now
+        connection.streams.pop(subject, None)  # it may have been delivered to another consumer by now
         if isinstance(error, APIError):
             return Refused(f"NATS did not store it: {error.description}; check the limits of the stream.")
         return Refused(f"No stream of NATS takes the subject {subject!r} any more; create it again.")
@@ -197,7 +199,7 @@ class NatsBroker(AsyncBroker[_Connection]):
             found = await subscription.pull.fetch(limit, timeout=max(wait, 0.01))
         except TimeoutError:
             return []
-        except (NotFoundError, ValueError):  # or no name that a stream could have
+        except (NotFoundError, ValueError):  # or not a valid name of a stream
             raise BrokerUnavailable(
                 f"NATS has no consumer {place!r}; create it, and write STREAM/CONSUMER.", missing=True
             ) from None
@@ -226,7 +228,7 @@ class NatsBroker(AsyncBroker[_Connection]):
         )
 
     async def _settle_one(self, connection: _Connection, delivery: QueueDelivery, word: DeliverySettlement) -> None:
-        """Not when its time is over: the server would take it for the settlement of the delivery after it."""
+        """Settle it, unless its time is over: the server would take this for the settlement of the next delivery."""
         hold: _Hold = delivery.tag
         if hold not in connection.holds or self._clock.monotonic() >= hold.until:
             return
@@ -244,7 +246,7 @@ class NatsBroker(AsyncBroker[_Connection]):
             await hold.message.nak(delay=word.after or None)
 
     async def _extend(self, connection: _Connection, hold: _Hold, seconds: float) -> None:
-        """The server extends by its own AckWait, counted from now; longer is asked for again and again."""
+        """The server extends by its own AckWait, counted from now; a longer extension is requested repeatedly."""
         await hold.message.in_progress()
         now = self._clock.monotonic()
         hold.until = max(now + hold.ack_wait, now + seconds)
@@ -260,6 +262,11 @@ class NatsBroker(AsyncBroker[_Connection]):
                 await asyncio.sleep(min(hold.ack_wait / 3, left - hold.ack_wait))
                 await hold.message.in_progress()
 
+    async def _count(self, connection: _Connection, place: str) -> int | None:
+        stream, _, consumer = place.partition("/")
+        info: ConsumerInfo = await connection.jetstream.consumer_info(stream, consumer)
+        return info.num_pending
+
     # -- examining -----------------------------------------------------------------------------
 
     async def _look(self, connection: _Connection, places: Sequence[str]) -> list[BrokerFinding]:
@@ -273,10 +280,13 @@ class NatsBroker(AsyncBroker[_Connection]):
         return found
 
 
-def _size(headers: dict[str, str], stream: str) -> int:
-    """The bytes that the headers take on the wire."""
+def _fits(headers: dict[str, str], stream: str, room: int) -> bool:
+    """Whether the headers have room on the wire. They are counted exactly only near the limit."""
     sent = {**headers, Header.EXPECTED_STREAM.value: stream}
-    return len("NATS/1.0\r\n\r\n") + sum(len(f"{name}: {value}\r\n".encode()) for name, value in sent.items())
+    letters = sum(map(len, sent)) + sum(map(len, sent.values()))
+    if len(PREAMBLE) + 4 * letters + len(FRAME) * len(sent) <= room:
+        return True
+    return len(PREAMBLE) + sum(len(f"{name}: {value}\r\n".encode()) for name, value in sent.items()) <= room
 
 
 def _examine_server(client: Client) -> BrokerFinding:
@@ -295,7 +305,7 @@ def _examine_server(client: Client) -> BrokerFinding:
 
 
 async def _examine_place(connection: _Connection, place: str) -> list[BrokerFinding]:
-    """Of a consumer (`STREAM/CONSUMER`) and its stream, or of the stream that takes a subject."""
+    """Examine a consumer (`STREAM/CONSUMER`) and its stream, or the stream that takes a subject."""
     stream, slash, consumer = place.partition("/")
     if not slash:
         return _examine_stream(await connection.jetstream.stream_info(await connection.stream_of(place)))

@@ -1,4 +1,4 @@
-"""What all brokers have in common when they publish: which messages they take, and which may be under way at once."""
+"""What all brokers have in common when they publish: which messages they accept, and which may be under way at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from .base import Confirmed, OutgoingMessage, Publication, Refused, Unconfirmed
 
-__all__ = ["AFTER_UNCONFIRMED", "lanes_of", "native_id", "publish_all", "publish_fit", "unfit"]
+__all__ = ["AFTER_UNCONFIRMED", "lanes_of", "native_id", "publish_all", "publish_fit", "refusal_of"]
 
 WINDOW = 500  # messages under way at once on one connection
 LONGEST_ID = 255  # bytes: what fits into AMQP's message-id, and into what other brokers have for it
@@ -25,10 +26,11 @@ Send = Callable[[OutgoingMessage], Awaitable[Publication]]
 # -- which messages are taken --------------------------------------------------------------------
 
 
-def unfit(message: OutgoingMessage, most_bytes: int) -> Refused | None:
-    """Return why no broker here takes it, or None. The rules are those of the narrowest, so that a message which
-    one broker takes is taken by another, and is never changed on its way."""
-    why = _unfit(message, most_bytes)
+def refusal_of(message: OutgoingMessage, most_bytes: int) -> Refused | None:
+    """Return why no broker here accepts the message, or None. The rules are those of the strictest broker: what one
+    broker accepts, the others accept too, and no message is changed on its way.
+    """
+    why = _why_refused(message, most_bytes)
     return None if why is None else Refused(why, final=True)
 
 
@@ -37,14 +39,14 @@ def publish_fit(
     most_bytes: int,
     publish: Callable[[list[OutgoingMessage]], Sequence[Publication]],
 ) -> list[Publication]:
-    """Publish those that a broker takes, in one call; return the outcomes of all, in order.
+    """Publish the acceptable messages in one call; return the outcomes of all, in order.
 
-    What follows an unfit message of its order key is not published.
+    Messages after a refused one of the same order key are not published.
     """
     refused: dict[int, Refused] = {}
     stopped: set[str] = set()
     for at, message in enumerate(messages):
-        no = AFTER_UNCONFIRMED if message.order in stopped else unfit(message, most_bytes)
+        no = AFTER_UNCONFIRMED if message.order in stopped else refusal_of(message, most_bytes)
         if no is not None:
             refused[at] = no
             stopped |= {message.order} - {""}
@@ -53,8 +55,8 @@ def publish_fit(
     return [refused[at] if at in refused else next(published) for at in range(len(messages))]
 
 
-def _unfit(message: OutgoingMessage, most_bytes: int) -> str | None:
-    if not message.key or CONTROL.search(message.key):
+def _why_refused(message: OutgoingMessage, most_bytes: int) -> str | None:
+    if not message.key or CONTROL.search(message.key) or not _encodes(message.key + message.order):
         return "The message's key is empty or has control characters; give it a key of printable text."
     if len(message.body) > most_bytes:
         return (
@@ -62,11 +64,23 @@ def _unfit(message: OutgoingMessage, most_bytes: int) -> str | None:
             "store it elsewhere and send a reference."
         )
     for name, value in {**message.headers, "content-type": message.content_type}.items():
-        if not HEADER_NAME.fullmatch(name):
+        if not _is_header_name(name):
             return f"The header name {name[:60]!r} is not valid; use letters, digits, dots and dashes."
-        if CONTROL.search(value) or value != value.strip() or not _encodes(value):
+        if not _is_plain(value):
             return f"The header {name!r} has control characters or blanks at its ends; remove them."
     return None
+
+
+@lru_cache(maxsize=1_024)
+def _is_header_name(name: str) -> bool:
+    return HEADER_NAME.fullmatch(name) is not None
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a header's value arrives as it is. Most are printable ASCII, which needs no search."""
+    if value.isascii() and value.isprintable():
+        return not value or (value[0] != " " and value[-1] != " ")
+    return not CONTROL.search(value) and value == value.strip() and _encodes(value)
 
 
 def _encodes(text: str) -> bool:
@@ -78,7 +92,7 @@ def _encodes(text: str) -> bool:
 
 
 def native_id(key: str) -> str:
-    """The key as the broker's own message id: itself, or its SHA-256 where it is too long. Always the same."""
+    """The key as the broker's own message id: the key itself, or its SHA-256 if it is too long. Always the same."""
     data = key.encode()
     return key if len(data) <= LONGEST_ID else f"sha256:{hashlib.sha256(data).hexdigest()}"
 
@@ -87,9 +101,10 @@ def native_id(key: str) -> str:
 
 
 def lanes_of(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
-    """Positions of messages that go one after the other: those with the same order key, and those with the same key.
+    """Group the positions of messages that must be published one after the other: those with the same order key, and
+    those with the same key.
 
-    Clients find the message that was returned by its id, so that two with the same id must not be under way together.
+    Clients match a returned message by its id, so two with the same id must not be under way together.
     """
     lanes: dict[tuple[str, str], list[int]] = {}
     for at, message in enumerate(messages):
@@ -105,9 +120,10 @@ async def publish_all(
     broken: asyncio.Future[None] | None = None,
     window: int = WINDOW,
 ) -> list[Publication]:
-    """Publish with many under way; return one outcome per message, after at most `patience` seconds or once `broken`.
+    """Publish with many under way; return one outcome per message, after at most `patience` seconds or when `broken` is
+    done.
 
-    What was handed over by then and has no answer is `Unconfirmed`; what was not handed over is `Refused`.
+    A message handed over without an answer is `Unconfirmed`; one not handed over is `Refused`.
     """
     batch = _Batch(messages, send, window)
     tasks = [asyncio.ensure_future(batch.publish_lane(lane)) for lane in lanes_of(messages)]
@@ -121,7 +137,7 @@ async def publish_all(
 
 
 class _Batch:
-    """Messages on their way, and what became of each."""
+    """Messages under way, and the outcome of each."""
 
     def __init__(self, messages: Sequence[OutgoingMessage], send: Send, window: int) -> None:
         self._messages = messages

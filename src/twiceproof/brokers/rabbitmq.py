@@ -1,12 +1,14 @@
-"""RabbitMQ: publisher confirms with `mandatory`, manual acknowledgements, quorum queues counted. Extra: `rabbitmq`.
+"""RabbitMQ: publisher confirms with `mandatory`, manual acknowledgements, delivery counts of quorum queues. Extra:
+`rabbitmq`.
 
-A place to publish to is an exchange, with the topic as routing key; `/queues/NAME` is a queue itself, by way of the
-default exchange. A place to receive from is a queue. Exchanges, queues and bindings are made by their owner, not here.
+A place to publish to is an exchange (`NAME` or `/exchanges/NAME`), with the topic as routing key; `/queues/NAME` is a
+queue, through the default exchange. A place to receive from is a queue. Exchanges, queues and bindings are made by
+their owner, not here.
 
 `Requeue(after)` keeps the delivery, unsettled, on this connection and returns it when its time has come. The usual
 alternative, a queue with a time to live that dead-letters back, needs topology for each queue, loses the delivery
-count, and may lose the message: dead-lettering from a classic queue is not confirmed. Here the worst that happens is
-that it comes early, after a broken connection. It takes one place of `prefetch` meanwhile, and no longer than
+count, and may lose the message: dead-lettering from a classic queue is not confirmed. Here the worst case is that the
+delivery returns early, after a broken connection. It takes one place of `prefetch` meanwhile, and no longer than
 `LONGEST_HOLD`, since RabbitMQ closes the channel of a consumer that holds a delivery for 30 minutes.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,7 +29,7 @@ from aiormq.exceptions import AuthenticationError, ProbableAuthenticationError, 
 
 from ..clock import Clock, system_clock
 from ..errors import BrokerUnavailable
-from .asynchronous import CONNECT_SECONDS, AsyncBroker
+from .asynchronous import CONNECT_SECONDS, AsyncBroker, thread_name
 from .base import (
     Ack,
     BrokerFinding,
@@ -45,16 +48,31 @@ from .publishing import native_id
 __all__ = ["RabbitBroker"]
 
 PREFETCH = 200
-LONGEST_HOLD = 600.0  # seconds; a longer `Requeue` comes again earlier than asked for
-MOST_BYTES = 16 * 1024 * 1024  # what RabbitMQ 4 takes by default
-QUEUES = "/queues/"
+LONGEST_HOLD = 600.0  # seconds; a longer `Requeue` is delivered again earlier than requested
+MOST_BYTES = 16 * 1024 * 1024  # the default limit of RabbitMQ 4
+QUEUES, EXCHANGES = "/queues/", "/exchanges/"
 PROBE: dict[str, Any] = {"x-queue-type": "classic", "x-queue-leader-locator": "none"}
 OWN_QUORUM_LIMIT = (4, 0)  # from this version on, quorum queues drop a message after 20 deliveries
 GONE = (AMQPError, ChannelInvalidStateError, OSError, asyncio.InvalidStateError)
+NAME = "rabbitmq"
+ABOUT_CONNECTIONS = ("error when creating transport", "Unexpected connection close", "Cancelling cause reader exited")
+
+
+class _ReportedByUs(logging.Filter):
+    """Drops what the client logs about each connection of ours that fails: an outage is one line of our own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ours = record.threadName == thread_name(NAME)
+        return not (ours and str(record.msg).startswith(ABOUT_CONNECTIONS))
+
+
+logging.getLogger("aiormq.connection").addFilter(_ReportedByUs())
 
 
 class _Hold:
-    """A delivery in our hands. It is settled once: RabbitMQ closes a channel on which one is settled twice."""
+    """A delivery that we hold. It is settled only once: RabbitMQ closes a channel on which a delivery is settled
+    twice.
+    """
 
     def __init__(self, message: AbstractIncomingMessage, subscription: _Subscription) -> None:
         self.message = message
@@ -63,7 +81,7 @@ class _Hold:
 
 
 class _Subscription:
-    """A consumer of one queue. What RabbitMQ pushes waits here until it is asked for."""
+    """A consumer of one queue. Deliveries that RabbitMQ pushes wait here until they are received."""
 
     def __init__(self, channel: AbstractChannel) -> None:
         self.channel = channel
@@ -107,14 +125,16 @@ class _Connection:
         self.subscriptions: dict[str, _Subscription] = {}
         self.returns: set[asyncio.Task[None]] = set()
         amqp.close_callbacks.add(lambda *_: self.end())
-        channel.close_callbacks.add(lambda *_: self.end())  # all that is under way on it is in doubt
+        channel.close_callbacks.add(lambda *_: self.end())  # everything under way on it has an unknown outcome
 
     def end(self) -> None:
         if not self.broken.done():
             self.broken.set_result(None)
 
     async def exchange(self, name: str) -> AbstractExchange | None:
-        """The exchange, or None where there is none. Asked on a channel of its own, which the answer "none" closes."""
+        """Return the exchange, or None if it does not exist. Queried on a channel of its own, since a negative answer
+        closes the channel.
+        """
         if not name:
             return self.channel.default_exchange
         if name not in self.exchanges:
@@ -152,12 +172,12 @@ class RabbitBroker(AsyncBroker[_Connection]):
     most_bytes = MOST_BYTES
 
     def __init__(self, url: str, *, prefetch: int = PREFETCH, clock: Clock = system_clock) -> None:
-        super().__init__("rabbitmq", clock)
+        super().__init__(NAME, clock)
         self._url = url
         self._prefetch = prefetch
 
     async def _connect(self, *, consuming: bool) -> _Connection:
-        """A plain connection: the client's robust one repeats publications after it has reported them as lost."""
+        """Open a plain connection: the client's robust one repeats publications after it has reported them as lost."""
         amqp = aio_pika.Connection(make_url(self._url))
         try:
             await amqp.connect(timeout=CONNECT_SECONDS)
@@ -181,7 +201,8 @@ class RabbitBroker(AsyncBroker[_Connection]):
 
     async def _send(self, connection: _Connection, message: OutgoingMessage) -> Publication:
         queue = message.place.removeprefix(QUEUES) if message.place.startswith(QUEUES) else None
-        name, routing_key = ("", queue) if queue is not None else (message.place, message.topic)
+        name = "" if queue is not None else message.place.removeprefix(EXCHANGES)
+        routing_key = message.topic if queue is None else queue
         try:
             exchange = await connection.exchange(name)
             if exchange is None:
@@ -227,7 +248,7 @@ class RabbitBroker(AsyncBroker[_Connection]):
     async def _settle_one(self, connection: _Connection, delivery: QueueDelivery, word: DeliverySettlement) -> None:
         hold: _Hold = delivery.tag
         if hold.settled or hold.subscription.channel.is_closed or isinstance(word, Extend):
-            return  # a delivery is ours for as long as its channel lives: there is nothing to extend
+            return  # a delivery is held as long as its channel is open: there is nothing to extend
         hold.settled = True
         if isinstance(word, Ack):
             await hold.message.ack()
@@ -242,8 +263,12 @@ class RabbitBroker(AsyncBroker[_Connection]):
 
     async def _return_later(self, hold: _Hold, seconds: float) -> None:
         await asyncio.sleep(min(seconds, LONGEST_HOLD))
-        with contextlib.suppress(*GONE):  # it has come again already
+        with contextlib.suppress(*GONE):  # it has been delivered again already
             await hold.message.nack(requeue=True)
+
+    async def _count(self, connection: _Connection, place: str) -> int | None:
+        async with connection.amqp.channel(publisher_confirms=False) as channel:
+            return (await channel.get_queue(place.removeprefix(QUEUES))).declaration_result.message_count
 
     # -- examining -----------------------------------------------------------------------------
 
@@ -251,13 +276,30 @@ class RabbitBroker(AsyncBroker[_Connection]):
         version = _version(connection.amqp)
         found = [BrokerFinding("ok", "server", f"RabbitMQ {'.'.join(map(str, version)) or 'of unknown version'}.")]
         for place in places:
-            found.append(await _examine_queue(connection.amqp, place.removeprefix(QUEUES), version))
+            if place.startswith(EXCHANGES):
+                found.append(await _examine_exchange(connection.amqp, place.removeprefix(EXCHANGES)))
+            else:
+                found.append(await _examine_queue(connection.amqp, place.removeprefix(QUEUES), version))
         return found
+
+    def examine_routes(self, places: Sequence[str]) -> Sequence[BrokerFinding]:
+        """Examine places to publish to: a name alone is an exchange there, and a queue to receive from."""
+        return self.examine([place if place.startswith("/") else f"{EXCHANGES}{place}" for place in places])
+
+
+async def _examine_exchange(amqp: AbstractConnection, name: str) -> BrokerFinding:
+    try:
+        async with amqp.channel(publisher_confirms=False) as channel:
+            await channel.get_exchange(name)
+    except ChannelNotFoundEntity:
+        return BrokerFinding("error", name, f"There is no exchange {name!r}; declare it, or correct the route.")
+    return BrokerFinding("ok", name, f"The exchange {name!r} exists; messages that no queue takes are refused.")
 
 
 async def _examine_queue(amqp: AbstractConnection, queue: str, version: tuple[int, ...]) -> BrokerFinding:
-    """AMQP does not tell a queue's arguments, but refuses a declaration that differs from them and says in what. The
-    one used here changes no queue and makes none: no server has such a leader locator."""
+    """AMQP does not return a queue's arguments, but refuses a declaration that differs from them and says where. The
+    declaration used here neither changes nor creates a queue: no server has such a leader locator.
+    """
     try:
         async with amqp.channel(publisher_confirms=False) as channel:
             await channel.get_queue(queue)
@@ -275,7 +317,7 @@ def _judged(queue: str, refusal: str, version: tuple[int, ...]) -> BrokerFinding
     if "'durable'" in refusal or "'auto_delete'" in refusal or "'exclusive'" in refusal:
         return BrokerFinding("error", queue, f"The queue {queue!r} does not outlive a restart; declare it durable.")
     if "'quorum'" in refusal and version >= OWN_QUORUM_LIMIT:
-        text = "drops a message after 20 deliveries unless told otherwise; give it a dead-letter exchange."
+        text = "drops a message after 20 deliveries by default; give it a dead-letter exchange."
         return BrokerFinding("warning", queue, f"The quorum queue {queue!r} {text}")
     if "'quorum'" in refusal:
         return BrokerFinding("ok", queue, f"The queue {queue!r} is a quorum queue, and counts deliveries.")
@@ -299,7 +341,7 @@ def _as_amqp(message: OutgoingMessage) -> aio_pika.Message:
 
 
 def _times(message: AbstractIncomingMessage) -> int | None:
-    """Quorum queues count earlier deliveries. A classic queue says only that there were some."""
+    """Quorum queues count earlier deliveries. A classic queue only says whether there were any."""
     earlier = message.headers.get("x-delivery-count")
     if isinstance(earlier, int):
         return earlier + 1

@@ -1,11 +1,12 @@
-"""Redis Streams, on Redis 6.2 or newer and Valkey. Best effort: Redis acknowledges before a replica or a disk has it.
+"""Redis Streams, on Redis 6.2 or newer and Valkey. Best effort: Redis acknowledges a message before a replica or a disk
+has it.
 
-A place to publish to is a stream, and exists: `XGROUP CREATE stream group 0 MKSTREAM`. A place to receive from is
+A place to publish to is an existing stream: `XGROUP CREATE stream group 0 MKSTREAM`. A place to receive from is
 `STREAM/GROUP`. Each call is one Lua script, so that no other client is between its reads and writes: an XACK alone
 would settle the delivery of another consumer, which has taken the message over meanwhile.
 
-Redis has no delays. Until when a delivery is held beyond the lease, or not given out, stands in a sorted set beside the
-stream (`STREAM:GROUP:not-before`); `lease` is the idle time after which others take a delivery over.
+Redis has no delays. A sorted set beside the stream says until when a delivery is held beyond the lease, or is not
+handed out (`STREAM:GROUP:not-before`); `lease` is the idle time after which others take a delivery over.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MOST_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
-LOOK = 0.5  # seconds between two looks for deliveries that others let go
+LOOK = 0.5  # seconds between two queries for deliveries that others have released
 FIELDS = ("key", "body", "headers", "type")
 
 PUBLISH = """
@@ -157,7 +158,7 @@ class RedisStreamBroker:
         self._lease = lease
         self._clock = clock
         self._consumer = (ids or Ids())()
-        self._places: set[str] = set()  # received from
+        self._places: set[str] = set()  # places received from
         self._pool = ConnectionPool.from_url(
             self._url,
             socket_connect_timeout=CONNECT_SECONDS,
@@ -186,7 +187,7 @@ class RedisStreamBroker:
             if delivery.place in self._places:
                 by_place.setdefault(delivery.place, []).extend((*delivery.tag, *_words(word)))
         for place, arguments in by_place.items():
-            with contextlib.suppress(BrokerUnavailable):  # what was not settled comes again
+            with contextlib.suppress(BrokerUnavailable):  # unsettled deliveries are delivered again
                 self._ask(place, SETTLE, _parts(place)[1], self._consumer, _ms(self._lease), *arguments)
 
     def examine(self, places: Sequence[str] = ()) -> Sequence[BrokerFinding]:
@@ -198,8 +199,19 @@ class RedisStreamBroker:
             return [BrokerFinding("error", "connection", self._explain(error))]
         return [*_examine_server(facts, sync), *(self._examine_place(place) for place in places)]
 
+    def waiting(self, place: str) -> int | None:
+        """Return the group's lag, which servers have counted since Redis 7."""
+        stream, group = _parts(place)
+        try:
+            with self._borrowed() as connection:
+                groups = _call(connection, ANSWER_SECONDS, "XINFO", "GROUPS", stream)
+        except (RedisError, OSError):
+            return None
+        found = next((one for one in map(_pairs, groups) if one.get(b"name") == group.encode()), {})
+        return found.get(b"lag")
+
     def close(self) -> None:
-        """Give back what is not settled, and take this consumer off the list of its group."""
+        """Give back what is not settled, and remove this consumer from its group."""
         places, self._places = self._places, set()
         for place in places:
             try:
@@ -246,7 +258,7 @@ class RedisStreamBroker:
         )
 
     def _wait_for_more(self, stream: str, last: bytes, seconds: float) -> None:
-        """Until something newer than `last` is added, which is read by nobody here, or the time is over."""
+        """Wait until something newer than `last` is added (without reading it), or the time is over."""
         with contextlib.suppress(RedisError, OSError), self._borrowed() as connection:
             block = max(1, _ms(seconds))
             _call(connection, seconds + ANSWER_SECONDS, "XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", stream, last)
@@ -268,7 +280,9 @@ class RedisStreamBroker:
 
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[Connection]:
-        """A connection, which is closed rather than given back if anything went wrong: an answer may still come."""
+        """A connection from the pool. After any error it is closed instead of returned: an answer may still arrive on
+        it.
+        """
         connection = self._pool.get_connection()
         try:
             yield connection
@@ -308,6 +322,11 @@ def _call(connection: Connection, seconds: float, *command: Any) -> Any:
     return connection.read_response(disable_decoding=True)
 
 
+def _pairs(answer: Any) -> dict[bytes, Any]:
+    """Return names with values, which come as a map from RESP3 on, and before that as a list of both in turns."""
+    return answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2], strict=True))
+
+
 def _parts(place: str) -> tuple[str, str]:
     stream, _, group = place.rpartition("/")
     return (stream, group) if stream else (group, "-")
@@ -341,13 +360,13 @@ def _words(word: DeliverySettlement) -> tuple[str, int]:
         return "requeue", _ms(word.after)
     if isinstance(word, Extend):
         return "extend", _ms(word.seconds)
-    return "done", 0  # for a rejection, too: there are no dead letters, and it stays in the stream for other groups
+    return "done", 0  # also for a rejection: there are no dead letters, and the entry stays for other groups
 
 
 def _headers(encoded: bytes) -> dict[str, str]:
     with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
         return msgspec.json.decode(encoded, type=dict[str, str])
-    return {}  # another sender's field of that name
+    return {}  # a field of that name from another sender
 
 
 def _facts(info: bytes) -> dict[str, str]:
@@ -364,5 +383,5 @@ def _examine_server(facts: dict[str, str], sync: Sequence[bytes]) -> Iterator[Br
     elif len(sync) == 2 and sync[1] != b"always":
         yield BrokerFinding("warning", "appendfsync", "A power failure loses the last second. Set appendfsync always.")
     if facts.get("maxmemory_policy", "noeviction") != "noeviction":
-        text = "A full server may throw whole streams away. Set maxmemory-policy noeviction."
+        text = "A full server may evict whole streams. Set maxmemory-policy noeviction."
         yield BrokerFinding("warning", "maxmemory-policy", text)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 
 import aio_pika
+import boto3
 import nats
 from nats.js.api import ConsumerConfig, StreamConfig
 
@@ -15,6 +17,8 @@ from twiceproof.brokers.base import Ack, OutgoingMessage
 from twiceproof.brokers.nats import NatsBroker
 from twiceproof.brokers.rabbitmq import RabbitBroker
 from twiceproof.brokers.redis_streams import RedisStreamBroker
+from twiceproof.brokers.service_bus import ServiceBusBroker
+from twiceproof.brokers.sqs import SqsBroker
 
 numbers = itertools.count()
 
@@ -139,3 +143,55 @@ class RedisPlace(Place):
     def create(self):
         self.place, self.source = self.name, f"{self.name}/work"
         self.server.call("XGROUP", "CREATE", self.place, "work", "0", "MKSTREAM")
+
+
+class SqsPlace(Place):
+    """A FIFO queue, or a standard one. `dead`: a queue for its dead letters is made, too."""
+
+    nowhere, topic, ending = "no-such-queue.fifo", "", ".fifo"
+
+    def __init__(self, server, lease=1, *, dead=False, **attributes):
+        self.lease, self.dead, self.attributes = lease, dead, attributes
+        super().__init__(server)
+
+    @property
+    def client(self):
+        login = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        return boto3.client("sqs", endpoint_url=self.server.endpoint, **login)
+
+    def open(self, url=""):
+        return SqsBroker(url or self.url)
+
+    def create(self):
+        self.place = self.source = f"{self.name}{self.ending}"
+        fifo = {"FifoQueue": "true"} if self.ending else {}
+        attributes = {"VisibilityTimeout": str(self.lease), **fifo, **self.attributes}
+        if self.dead:
+            dead = self.client.create_queue(QueueName=f"dead-{self.place}", Attributes=fifo)
+            found = self.client.get_queue_attributes(QueueUrl=dead["QueueUrl"], AttributeNames=["QueueArn"])
+            policy = {"deadLetterTargetArn": found["Attributes"]["QueueArn"], "maxReceiveCount": 9}
+            attributes["RedrivePolicy"] = json.dumps(policy)
+        self.queue_url = self.client.create_queue(QueueName=self.place, Attributes=attributes)["QueueUrl"]
+
+
+class StandardSqsPlace(SqsPlace):
+    nowhere, ending = "no-such-queue", ""
+
+
+class ServiceBusPlace(Place):
+    """A queue of the simulator, or a topic with one subscription."""
+
+    kind, nowhere, topic = ServiceBusBroker, "no-such-queue", ""
+
+    def __init__(self, server, lease=1.0, *, subscribed=False, **settings):
+        self.settings = {"lock_seconds": lease, "max_deliveries": 1_000, **settings}
+        self.subscribed = subscribed
+        super().__init__(server)
+
+    def create(self):
+        self.place = self.source = self.name
+        if self.subscribed:
+            self.source = f"{self.name}/Subscriptions/work"
+            (self.queue,) = self.server.create_topic(self.name, "work", **self.settings)
+        else:
+            self.queue = self.server.create_queue(self.name, **self.settings)

@@ -8,25 +8,38 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.contracts.brokers.places import NatsPlace, RabbitPlace, RedisPlace
+from tests.contracts.brokers.places import NatsPlace, RabbitPlace, RedisPlace, ServiceBusPlace, SqsPlace
+from tests.servers.ministack import SqsServer
 from tests.servers.nats import NatsServer
 from tests.servers.process import Unavailable
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.toxics import Reset
 from tests.servers.valkey import ValkeyServer
 from twiceproof.brokers.base import Confirmed, Refused, Unconfirmed
+from twiceproof.prove.simulators import ServiceBusSimulator
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
+
+class ServiceBusServer(ServiceBusSimulator):
+    """Our simulator. It hangs up on everybody, and keeps its messages, as the service does."""
+
+    kill = ServiceBusSimulator.close
+
+
 # Server, places, kills, and for how many seconds it is under load before each. RabbitMQ 3.10 writes the state of an
 # election to the disk within five seconds: a quorum queue whose only node is killed earlier finds no leader any more.
+# The emulator of SQS has its messages in memory, and is stopped rather than killed.
 KINDS = {
     "rabbitmq": (RabbitServer, RabbitPlace, 2, 6.5),
     "nats": (NatsServer, NatsPlace, 6, 0.2),
     "redis": (ValkeyServer, RedisPlace, 6, 0.2),
+    "sqs": (SqsServer, SqsPlace, 3, 0.2),
+    "servicebus": (ServiceBusServer, ServiceBusPlace, 3, 0.2),
 }
 BATCH = 40
-CUTS = 30
+CUTS = 40
+SLOW_CUTS = 6  # of a client that notices late that its connection is gone
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -74,7 +87,7 @@ def test_what_was_confirmed_outlives_a_kill(made):
             reported.clear()
             assert reported.wait(30)
             stopped.wait(load_seconds)
-            server.kill()
+            (server.stop if place_kind is SqsPlace else server.kill)()
             server.start()
         reported.clear()
         assert reported.wait(30)  # none is stuck: it publishes again
@@ -94,7 +107,7 @@ def test_each_outcome_is_true_when_the_connection_is_cut(made, fault_proxy):
     proxy = fault_proxy(address.hostname, address.port)
     broker, reader = place.open(proxy.url(place.url)), place.open()
     seen_kinds = set()
-    for cut in range(CUTS):
+    for cut in range(SLOW_CUTS if place_kind is ServiceBusPlace else CUTS):
         broker.publish([place.message(f"warm-{cut}")], 5.0)
         messages = [
             place.message(f"{cut}-{at}", **({"place": place.nowhere} if at % 8 == 3 else {})) for at in range(BATCH)

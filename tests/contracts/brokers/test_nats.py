@@ -59,6 +59,16 @@ def test_the_window_of_a_stream_is_the_brokers(nats_server, open_broker):
     assert any("within 7 seconds" in finding.text for finding in broker.examine([place.place]))
 
 
+def test_a_key_that_the_stream_has_is_told_from_a_new_one(nats_server, open_broker):
+    place = NatsPlace(nats_server)
+    broker = open_broker(place.url)
+    for number in range(40):
+        first, again, fresh = (place.message(f"{number}-{name}") for name in ("a", "a", "b"))
+        assert [one.duplicate for one in broker.publish([first], 10.0)] == [False]
+        assert [one.duplicate for one in broker.publish([again, fresh], 10.0)] == [True, False]
+    assert len(place.keys(broker)) == 80
+
+
 def test_a_body_above_the_servers_limit_is_refused_for_good(nats_server, open_broker):
     """With its headers it is over the limit, which the body alone is not."""
     place = NatsPlace(nats_server)

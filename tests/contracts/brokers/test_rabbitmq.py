@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
+import aio_pika
 import pytest
 
 from tests.contracts.brokers.places import RabbitPlace, ThroughProxy, opening
@@ -40,26 +44,41 @@ def open_broker():
         yield make
 
 
-def test_a_message_that_the_queue_rejects_is_refused(rabbit_server, open_broker):
-    place = RabbitPlace(rabbit_server, **{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"})
+ROUNDS = 40
+
+
+def test_messages_that_a_queue_rejects_are_refused_among_others(rabbit_server, open_broker):
+    full = RabbitPlace(rabbit_server, **{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"})
+    place = RabbitPlace(rabbit_server)
     broker = open_broker(place.url)
-    outcomes = [broker.publish([place.message(key)], 10.0)[0] for key in ("a", "b", "c")]
-    assert isinstance(outcomes[0], Confirmed)
-    assert isinstance(outcomes[2], Refused)
-    assert "basic.nack" in outcomes[2].why
-    assert "c" not in place.keys(broker)
+    broker.publish([full.message(key) for key in ("a", "b")], 10.0)  # it takes one more than its limit
+    for number in range(ROUNDS):
+        messages = [full.message(f"{number}"), place.message(f"{number}"), full.message(f"{number}-more")]
+        outcomes = broker.publish(messages, 10.0)
+        assert [type(one) for one in outcomes] == [Refused, Confirmed, Refused]
+        assert all("basic.nack" in one.why for one in (outcomes[0], outcomes[2]))
+    assert sorted(place.keys(broker)) == sorted(map(str, range(ROUNDS)))
+    assert set(full.keys(broker)) <= {"a", "b"}
 
 
 def test_a_channel_that_the_server_closes_leaves_doubt_then_a_refusal(rabbit_server, open_broker):
     """The exchange is deleted after it was seen: the server closes the channel, with all that is under way on it."""
-    place = RabbitPlace(rabbit_server)
+    place, other = RabbitPlace(rabbit_server), RabbitPlace(rabbit_server)
     broker = open_broker(place.url)
-    assert isinstance(broker.publish([place.message("a")], 10.0)[0], Confirmed)
-    place.delete_exchange()
-    assert [type(one) for one in broker.publish([place.message("b")], 10.0)] == [Unconfirmed]
-    (refused,) = broker.publish([place.message("b")], 10.0)
-    assert isinstance(refused, Refused)
-    assert place.place in refused.why
+    confirmed = set()
+    for number in range(ROUNDS):
+        assert isinstance(broker.publish([place.message(f"seen-{number}")], 10.0)[0], Confirmed)
+        place.delete_exchange()
+        lost, beside = broker.publish([place.message(f"lost-{number}"), other.message(f"beside-{number}")], 10.0)
+        assert isinstance(lost, Unconfirmed)
+        assert not isinstance(beside, Refused)  # it was handed over, on the same channel
+        confirmed |= {f"beside-{number}"} if isinstance(beside, Confirmed) else set()
+        (refused,) = broker.publish([place.message(f"lost-{number}")], 10.0)
+        assert isinstance(refused, Refused)
+        assert place.place in refused.why
+        place.create()
+    assert confirmed <= set(other.keys(broker))
+    assert set(place.keys(broker)) == {f"seen-{number}" for number in range(ROUNDS)}
 
 
 def test_an_unroutable_message_names_the_routing_key(rabbit_server, open_broker):
@@ -130,6 +149,34 @@ def test_the_kind_of_a_queue_is_found(rabbit_server, open_broker, arguments, lev
     place = RabbitPlace(rabbit_server, **arguments)
     finding = open_broker(place.url).examine([place.source])[-1]
     assert (finding.level, said in finding.text) == (level, True)
+
+
+def test_a_route_is_examined_as_an_exchange_and_a_consumer_as_a_queue(rabbit_server, open_broker):
+    place = RabbitPlace(rabbit_server)
+    broker = open_broker(place.url)
+    exchange = place.place
+    assert [one.level for one in broker.examine_routes([exchange, f"/queues/{place.source}"])] == ["ok"] * 3
+    assert broker.publish([place.message("a", place=f"/exchanges/{exchange}")], 10.0) == [Confirmed()]
+    place.delete_exchange()
+    assert "no exchange" in broker.examine_routes([exchange])[-1].text
+    assert "no queue" in broker.examine(["no-such"])[-1].text
+
+
+def test_an_outage_leaves_no_line_of_the_client_in_the_log(caplog):
+    """It is one line of the relay's or the reader's."""
+    broker = RabbitBroker("amqp://guest:guest@127.0.0.1:1/")
+    (refused,) = broker.publish([OutgoingMessage("/queues/a", "a", b"")], 10.0)
+    broker.close()
+    assert refused.away and caplog.records == []
+
+
+def test_what_the_client_logs_about_other_connections_is_left_alone(caplog):
+    async def connect():
+        with contextlib.suppress(OSError):
+            await aio_pika.connect("amqp://guest:guest@127.0.0.1:1/")
+
+    asyncio.run(connect())
+    assert [record.name for record in caplog.records] == ["aiormq.connection"]
 
 
 def test_a_queue_that_is_deleted_while_it_is_consumed_is_missed(rabbit_server, open_broker):

@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from twiceproof.brokers.asynchronous import AsyncBroker, LoopThread
+from twiceproof.brokers.asynchronous import AsyncBroker
 from twiceproof.brokers.base import Ack, Confirmed, OutgoingMessage, QueueDelivery, Refused, Unconfirmed
 from twiceproof.errors import BrokerUnavailable
+from twiceproof.loop_thread import LoopThread
 
 
 class FakeConnection:

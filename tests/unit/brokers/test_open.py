@@ -9,22 +9,31 @@ import traceback
 import pytest
 
 from twiceproof.brokers.base import OutgoingMessage
+from twiceproof.brokers.kafka import KafkaBroker
 from twiceproof.brokers.memory import MemoryBroker
 from twiceproof.brokers.nats import NatsBroker
 from twiceproof.brokers.open import BROKERS, open_broker
 from twiceproof.brokers.rabbitmq import RabbitBroker
 from twiceproof.brokers.redis_streams import RedisStreamBroker
+from twiceproof.brokers.service_bus import ServiceBusBroker
+from twiceproof.brokers.sqs import SqsBroker
 from twiceproof.errors import BrokerUnavailable, Misuse
 
 SECRET = "hunter2"
 KINDS = {
     "amqp": RabbitBroker,
     "amqps": RabbitBroker,
+    "kafka": KafkaBroker,
+    "kafkas": KafkaBroker,
     "memory": MemoryBroker,
     "nats": NatsBroker,
     "tls": NatsBroker,
     "redis+stream": RedisStreamBroker,
     "rediss+stream": RedisStreamBroker,
+    "servicebus": ServiceBusBroker,
+    "servicebus+amqp": ServiceBusBroker,
+    "sqs": SqsBroker,
+    "sqs+http": SqsBroker,
 }
 
 
@@ -48,6 +57,15 @@ def test_a_scheme_opens_its_broker(scheme):
         f"amqp://user:{SECRET}@host?lease=5",
         f"nats://user:{SECRET}@host?prefetch=5",
         f"redis+stream://user:{SECRET}@host?lease=nan",
+        f"sqs://user:{SECRET}@host?lease=0",
+        f"sqs://user:{SECRET}@",
+        f"kafka://user:{SECRET}@host?prefetch=0",
+        f"kafka://user:{SECRET}@host?lease=5",
+        f"kafkas://user:{SECRET}@host/MD5",
+        "servicebus://host",
+        f"servicebus://:{SECRET}@host",
+        f"servicebus://user:{SECRET}@host?sessions=0",
+        f"servicebus://user:{SECRET}@host?lease=5",
     ],
 )
 def test_a_url_that_is_wrong_is_refused_without_its_password(url):
@@ -58,12 +76,21 @@ def test_a_url_that_is_wrong_is_refused_without_its_password(url):
     assert SECRET not in shown
 
 
-@pytest.mark.parametrize("url", ["amqp://host?prefetch=5", "redis+stream://host?lease=5.5"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "amqp://host?prefetch=5",
+        "redis+stream://host?lease=5.5",
+        "sqs://eu-west-1?lease=60",
+        "kafka://h1,h2:9092?prefetch=9",
+        "servicebus://user:key@host?dedupe=600&sessions=16",
+    ],
+)
 def test_an_option_of_a_url_is_taken(url):
     open_broker(url).close()
 
 
-@pytest.mark.parametrize("scheme", ["amqp", "nats", "redis+stream"])
+@pytest.mark.parametrize("scheme", ["amqp", "nats", "redis+stream", "sqs+http", "kafka", "servicebus+amqp"])
 def test_a_broker_that_cannot_be_reached_refuses_and_says_where(scheme):
     broker = open_broker(f"{scheme}://user:{SECRET}@127.0.0.1:1")
     (outcome,) = broker.publish([OutgoingMessage("orders", "a", b"")], 5.0)
@@ -87,14 +114,22 @@ def test_memory_brokers_of_one_name_share_their_messages():
 
 @pytest.mark.parametrize(
     ("scheme", "package", "extra"),
-    [("amqp", "aio_pika", "rabbitmq"), ("nats", "nats", "nats"), ("redis+stream", "redis", "redis")],
+    [
+        ("amqp", "aio_pika", "rabbitmq"),
+        ("nats", "nats", "nats"),
+        ("redis+stream", "redis", "redis"),
+        ("sqs", "boto3", "sqs"),
+        ("kafka", "confluent_kafka", "kafka"),
+        ("servicebus", "azure.servicebus", "servicebus"),
+    ],
 )
 def test_a_client_that_is_not_installed_is_named_with_its_extra(scheme, package, extra, monkeypatch):
-    module = {"amqp": "rabbitmq", "nats": "nats", "redis+stream": "redis_streams"}[scheme]
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+    module = {"amqp": "rabbitmq", "redis+stream": "redis_streams", "servicebus": "service_bus"}.get(scheme, scheme)
+    for name in [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"twiceproof.brokers.{module}")
+    for name in [name for name in sys.modules if name.startswith(f"twiceproof.brokers.{module}")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(Misuse, match=rf"pip install 'twiceproof\[{extra}\]'"):
         open_broker(f"{scheme}://host")
 

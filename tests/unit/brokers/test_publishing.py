@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from twiceproof.brokers.base import Confirmed, OutgoingMessage, Refused, Unconfirmed
-from twiceproof.brokers.publishing import AFTER_UNCONFIRMED, lanes_of, native_id, publish_all, publish_fit, unfit
+from twiceproof.brokers.publishing import AFTER_UNCONFIRMED, lanes_of, native_id, publish_all, publish_fit, refusal_of
 
 
 def message(key, **more):
@@ -104,9 +104,9 @@ def test_an_unfit_message_is_refused_and_the_others_published():
     assert [one.receipt for one in outcomes if isinstance(one, Confirmed)] == ["a", "c"]
 
 
-def test_a_body_one_byte_too_large_is_unfit_and_its_twin_fit():
-    assert unfit(OutgoingMessage("orders", "a", b"x" * 11), 10).final
-    assert unfit(OutgoingMessage("orders", "a", b"x" * 10), 10) is None
+def test_a_body_one_byte_too_large_is_refused_and_its_twin_taken():
+    assert refusal_of(OutgoingMessage("orders", "a", b"x" * 11), 10).final
+    assert refusal_of(OutgoingMessage("orders", "a", b"x" * 10), 10) is None
 
 
 def test_a_key_too_long_for_a_message_id_is_hashed():
@@ -114,3 +114,13 @@ def test_a_key_too_long_for_a_message_id_is_hashed():
     assert native_id("x" * 256) == native_id("x" * 256)
     assert len(native_id("ö" * 200)) == len("sha256:") + 64
     assert native_id("x" * 256) != native_id("x" * 257)
+
+
+@pytest.mark.parametrize("more", [{"key": "a\ud800"}, {"key": "a", "order": "o\ud800"}, {"key": "a\0b"}, {"key": ""}])
+def test_a_key_that_no_broker_could_encode_is_refused_for_good(more):
+    """Before any client sees it: most raise in the middle of a batch, with some of it sent."""
+    given = OutgoingMessage(**{"place": "orders", "body": b"{}", **more})
+    handed = []
+    outcomes = publish_fit([given, message("b")], 100, lambda fit: handed.extend(fit) or [Confirmed() for _ in fit])
+    assert [type(outcome) for outcome in outcomes] == [Refused, Confirmed]
+    assert outcomes[0].final and [one.key for one in handed] == ["b"]

@@ -141,3 +141,43 @@ class StaysBroken(MemoryBroker):
     def publish(self, messages, patience):
         self.broken = self.broken or self.lose_answers > 0
         return [Unconfirmed("broken") for _ in messages] if self.broken else super().publish(messages, patience)
+
+
+@breaks("two_keys_with_the_same_body_are_two_messages")
+class DeduplicatesByBody(MemoryBroker):
+    """As SQS does with ContentBasedDeduplication: a second order for the same thing is dropped."""
+
+    def _known(self, message):
+        return super()._known(message) or super()._known(replace(message, key=message.body.hex() or "-"))
+
+    def _store(self, message):
+        super()._store(message)
+        until = self._clock.monotonic() + self.queues.dedupe
+        self.queues.seen[message.place, message.body.hex() or "-"] = (until, self.queues.last)
+        return self.queues.last
+
+
+@breaks("a_body_arrives_as_it_was_sent")
+class RefusesEmptyBodies(MemoryBroker):
+    """As SQS does, which takes no message without a body."""
+
+    def _publish_one(self, message):
+        return super()._publish_one(message) if message.body else Refused("no body")
+
+
+@breaks("a_body_arrives_as_it_was_sent")
+class TakesTextAlone(MemoryBroker):
+    """Bytes that are no text are refused, instead of encoded."""
+
+    def _publish_one(self, message):
+        return super()._publish_one(message) if b"\x00" not in message.body else Refused("no text")
+
+
+@breaks("nothing_passes_a_refused_message_of_its_order_key", "a_refused_message_of_an_order_key_keeps_its_place")
+class PublishesAnOrderKeyInOneBatch(MemoryBroker):
+    """A batch of the broker's own: one message of it is refused, and those after it are stored."""
+
+    def publish(self, messages, patience):
+        fit = super().publish([message for message in messages if self.queues.has(message.place)], patience)
+        stored = iter(fit)
+        return [next(stored) if self.queues.has(message.place) else Refused("no queue") for message in messages]

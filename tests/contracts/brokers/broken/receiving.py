@@ -108,6 +108,12 @@ class ReadsByOffset(MemoryBroker):
             self.queues.rejected[place].append(stored)
 
 
+@breaks("it_counts_what_waits_or_says_that_it_cannot")
+class CountsNothing(MemoryBroker):
+    def waiting(self, place):
+        return 0
+
+
 @breaks("what_is_found_has_a_level_and_a_next_move", "a_missing_place_is_found")
 class ExaminesBadly(MemoryBroker):
     def examine(self, places=()):

@@ -11,14 +11,18 @@ from twiceproof.brokers.memory import MemoryBroker, MemoryQueues
 from twiceproof.prove.broker_contract import LeasedBrokerContract
 from twiceproof.prove.clocks import ManualClock
 
+LONG = 1_000.0  # a lease that does not end during a test
 
-class Case(LeasedBrokerContract):
+
+class Case:
+    """The hooks of the contract."""
+
     kind = MemoryBroker
     dedupe = 120.0
 
     def make_broker(self):
         self.clock = ManualClock()
-        self.queues = MemoryQueues({self.place}, dedupe=self.dedupe, lease=self.lease)
+        self.queues = MemoryQueues({self.place}, dedupe=self.dedupe, lease=self.lease or LONG)
         return self.open_again()
 
     def open_again(self):
@@ -36,14 +40,16 @@ class Case(LeasedBrokerContract):
         return self.clock.monotonic()
 
 
-def failures(kind, dedupe=120.0):
+def failures(kind, dedupe=120.0, contract=LeasedBrokerContract):
     """The names of the tests that fail."""
-    case = type("Case", (Case,), {"kind": kind, "dedupe": dedupe})
-    return {name for name, test in contract_tests() for given in variants(test) if not passes(case(), name, given)}
+    case = type("Case", (Case, contract), {"kind": kind, "dedupe": dedupe})
+    return {
+        name for name, test in contract_tests(contract) for given in variants(test) if not passes(case(), name, given)
+    }
 
 
-def contract_tests():
-    for name, test in inspect.getmembers(LeasedBrokerContract, inspect.isfunction):
+def contract_tests(contract):
+    for name, test in inspect.getmembers(contract, inspect.isfunction):
         if name.startswith("test_"):
             yield name, test
 
@@ -56,6 +62,7 @@ def variants(test):
 
 
 def passes(case, name, given):
+    case.setup_method(getattr(case, name))
     case.opened = [case.make_broker()]
     try:
         getattr(case, name)(broker=case.opened[0], **given)

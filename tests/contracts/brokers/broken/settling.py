@@ -5,7 +5,7 @@ from twiceproof.brokers.base import Ack, Extend, Reject, Requeue
 from twiceproof.brokers.memory import MemoryBroker
 
 
-@breaks("what_is_acknowledged_never_comes_again")
+@breaks("what_is_acknowledged_never_comes_again", "what_one_receiver_acknowledged_another_never_gets")
 class LosesAcknowledgements(MemoryBroker):
     def _settle_one(self, place, stored, word):
         if not isinstance(word, Ack):
@@ -101,6 +101,14 @@ class IgnoresExtensions(MemoryBroker):
 class ExtendsForEver(MemoryBroker):
     def _settle_one(self, place, stored, word):
         super()._settle_one(place, stored, Extend(1e9) if isinstance(word, Extend) else word)
+
+
+@breaks("what_was_extended_comes_again_in_the_end")
+class RoundsTimesDown(MemoryBroker):
+    """The broker takes whole seconds: rounded down, a delivery comes again while work on it goes on."""
+
+    def _settle_one(self, place, stored, word):
+        super()._settle_one(place, stored, Extend(float(int(word.seconds))) if isinstance(word, Extend) else word)
 
 
 @breaks("what_was_not_settled_comes_again_after_a_close", "what_waited_for_its_time_comes_again_after_a_close")
