@@ -1,1 +1,1 @@
-"""The outbox: messages that are written with the work they tell of, and published by a relay."""
+"""The outbox: messages written in the same commit as the work that they report, and published later by a relay."""

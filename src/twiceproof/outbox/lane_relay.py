@@ -1,7 +1,7 @@
 """The relay's side of lanes: taking them with a fence, reading their first messages, and recording how it went.
 
-The fence is what a relay that was stopped for too long no longer has: it marks nothing then. A sender's write leaves
-the fence alone but changes the version, at which alone an empty lane is removed.
+A relay that was suspended for too long has lost its fence, and its writes are refused. A sender's write keeps the fence
+and changes the version; an empty lane is removed only at the version that the relay has read.
 
 A sender's transaction locks its lane until it ends. A locked lane is left for the next round (`LockedLanes`), so that a
 transaction which stays open delays its own lane and no other.
@@ -20,27 +20,28 @@ from ..records import Conflict, Outcome, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
 from .lanes import HELD_LANE, LANE, TICKET_KIND, message_in_lane
 from .message import DROPPED, PARKED, SENT, Message
-from .outcomes import Decision, Park, PutOff, Sent, message_write
+from .outcomes import Decision, Park, Postpone, Sent, message_write
 
-__all__ = ["Decisions", "HeldLane", "LanesDone", "LockedLanes", "finish_lanes", "finish_locked", "take_lanes"]
+__all__ = ["Decisions", "HeldLane", "LaneProgress", "LockedLanes", "finish_lanes", "finish_locked", "take_lanes"]
 
 
 log = logging.getLogger("twiceproof.relay")
 
 
-SOON_AGAIN = 0.5  # seconds after which a lane is tried again that was left because its target was away
+SOON_AGAIN = 0.5  # seconds until the next try of a lane whose target could not be reached
 
 LOCKED_PATIENCE = 0.05  # seconds to wait for a locked lane: the commits of most senders take less
 LAST_PATIENCE = 2.0  # seconds, when the relay ends
 LONG_LOCKED = 5.0  # seconds after which a locked lane is named in the log
 
-UNREADABLE = 60.0  # and one whose first message cannot be opened: the keys may be given meanwhile
+UNREADABLE = 60.0  # the same for a lane whose first message cannot be decrypted: the keys may be configured meanwhile
 
 
 class HeldLane(Struct, eq=False):
-    """A lane in this relay's hands: its record as handed out, the fence and version of its take, and what was read.
+    """A lane that this relay has taken: its record as handed out, the fence and version of the take, and what was read.
 
-    `found` are the messages of the tickets, by key; None: it is gone. `whole`: these are all tickets of the lane.
+    `found` are the messages of the tickets, by key; None: the message is gone. `whole`: these are all tickets of the
+    lane.
     """
 
     record: Record
@@ -49,7 +50,7 @@ class HeldLane(Struct, eq=False):
     tickets: Sequence[Record] = ()
     whole: bool = False
     found: dict[str, Record | None] = {}
-    stopped: bool = False  # one of its messages was not confirmed: those behind it were not handed over
+    stopped: bool = False  # one of its messages was not confirmed, and the later ones were not handed over
 
     @property
     def to_publish(self) -> list[Record]:
@@ -65,7 +66,7 @@ class HeldLane(Struct, eq=False):
 
 
 def _is_over(record: Record | None) -> bool:
-    """Whether a message need not be published: it was, or a person dropped it, or it is gone."""
+    """Whether a message need not be published: it was published, a person dropped it, or it is gone."""
     return record is None or record.state in (SENT, DROPPED)
 
 
@@ -141,10 +142,10 @@ def _taken(
 
 
 def _still_ours(lane: Record, answer: Outcome | Exception) -> Record | None:
-    """After a refused take: the lane as it is now, if a sender has added a message since it was handed out.
+    """After a refused take: the lane as it is now, if only a sender has written to it since it was handed out (another
+    relay would have drawn a new fence).
 
-    It stays hidden from other relays: left alone, it would wait until its time is over. A relay would have drawn a
-    fence.
+    The lane is still hidden from other relays, so if this one left it, it would wait until its hand-out expires.
     """
     found = answer.found if isinstance(answer, Conflict) else None
     return found if found is not None and found.fence == lane.fence and found.state == LANE else None
@@ -193,8 +194,8 @@ class LaneResult(Struct, frozen=True):
         return [kept, *self.writes]
 
 
-class LanesDone(Struct, frozen=True):
-    """How many lanes another relay has taken meanwhile, and whether there is more to publish right now."""
+class LaneProgress(Struct, frozen=True):
+    """How many lanes another relay has taken in the meantime, and whether there is more to publish right now."""
 
     lost: int = 0
     more: bool = False
@@ -206,42 +207,51 @@ Decisions = Mapping[str, Attempted]  # by key
 
 def finish_lanes(
     store: Store, done: Sequence[tuple[HeldLane, Decisions]], keep_sent: float, locked: LockedLanes
-) -> Operation[LanesDone]:
-    """Record how the messages of each lane fared, with one batch for each; first, of those that were locked before."""
+) -> Operation[LaneProgress]:
+    """Record the outcomes, with one batch for each lane. Lanes that were locked in an earlier round come first."""
     late, locked.unrecorded = list(locked.unrecorded.values()), {}
     before = yield from _record_results(store, late, 0.0, locked)
     results = [_result(lane, decisions, keep_sent) for lane, decisions in done]
     now = yield from _record_results(store, results, LOCKED_PATIENCE, locked)
-    return LanesDone(before.lost + now.lost, before.more or now.more)
+    return LaneProgress(before.lost + now.lost, before.more or now.more)
 
 
 def finish_locked(store: Store, locked: LockedLanes) -> Operation[None]:
-    """Before the relay ends: wait a little longer for what is still to be recorded, which is published again else."""
+    """Before the relay ends: wait a little longer for outcomes that could not be recorded yet. Their messages would
+    otherwise be published again. Lanes that were handed out and could not be taken are returned; they would otherwise
+    be hidden from other relays until the hand-out expires.
+    """
     late, locked.unrecorded = list(locked.unrecorded.values()), {}
     yield from _record_results(store, late, LAST_PATIENCE, locked)
+    left, locked.untaken = list(locked.untaken.values()), {}
+    while left:
+        due = [[Replace(one.at, None, LANE, version=one.version, queue=one.queue, due_in=0.0)] for one in left]
+        answers = yield from store.write_each(due, patience=LAST_PATIENCE)
+        pairs = zip(left, answers, strict=True)
+        left = [found for lane, answer in pairs if (found := _still_ours(lane, answer)) is not None]
 
 
 def _record_results(
     store: Store, results: Sequence[LaneResult], patience: float, locked: LockedLanes
-) -> Operation[LanesDone]:
+) -> Operation[LaneProgress]:
     if not results:
-        return LanesDone()
+        return LaneProgress()
     answers = yield from store.write_each([result.batch(removing=True) for result in results], patience=patience)
     refused = _refused(results, answers, locked)
-    again = [result for result in refused if result.empty]  # a message came meanwhile: the lane stays
+    again = [result for result in refused if result.empty]  # a message was added meanwhile: the lane stays
     lost = len(refused) - len(again)
     if again:
         answers = yield from store.write_each([result.batch(removing=False) for result in again], patience=patience)
         lost += len(_refused(again, answers, locked))
-    return LanesDone(lost, bool(again) or any(result.due_in == 0 and not result.empty for result in results))
+    return LaneProgress(lost, bool(again) or any(result.due_in == 0 and not result.empty for result in results))
 
 
 def _refused(
     results: Sequence[LaneResult], answers: Sequence[Outcome | Exception], locked: LockedLanes
 ) -> list[LaneResult]:
-    """Return those that were not written, and keep those that are locked.
+    """Return the lanes that were not written, and keep the locked ones for later.
 
-    An error is raised when all answers are there: the lanes fall due again.
+    An error is raised only after all answers have been read: its lanes become due again.
     """
     pairs = list(zip(results, answers, strict=True))
     locked.unrecorded.update({one.lane.record.at.space: one for one, answer in pairs if _is_locked(answer)})
@@ -260,7 +270,7 @@ def _result(lane: HeldLane, decisions: Decisions, keep_sent: float) -> LaneResul
             if stopped is not None:
                 return stopped
         writes.append(Remove(ticket.at, version=ticket.version))
-        if _was_skipped(decisions.get(ticket.body)):  # what is behind it was not published in this round
+        if _was_skipped(decisions.get(ticket.body)):  # later messages were not published in this round
             return LaneResult(lane, writes)
     return LaneResult(lane, writes, empty=lane.whole)
 
@@ -268,7 +278,7 @@ def _result(lane: HeldLane, decisions: Decisions, keep_sent: float) -> LaneResul
 def _next(
     lane: HeldLane, writes: list[Write], tried: Attempted | None, found: Record | None, keep_sent: float
 ) -> LaneResult | None:
-    """Add what is recorded about one message. None: the lane goes on behind it."""
+    """Add what is recorded about one message. None: the lane continues after it."""
     if found is not None and found.state == PARKED:
         return LaneResult(lane, writes, HELD_LANE, None)
     if tried is None:  # it cannot be read
@@ -276,7 +286,7 @@ def _next(
     record, _, decision = tried
     write = None if decision is None else message_write(record, decision, keep_sent)
     writes += [] if write is None else [write]
-    if isinstance(decision, PutOff):
+    if isinstance(decision, Postpone):
         return LaneResult(lane, writes, due_in=decision.seconds)
     if isinstance(decision, Park) and not _was_skipped(tried):
         return LaneResult(lane, writes, HELD_LANE, None)

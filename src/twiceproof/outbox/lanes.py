@@ -5,11 +5,13 @@ published yet, and the messages. One batch writes all three, and the space's loc
 transaction ends, so that a later number is never committed first. The lane alone is due: a message that is refused
 again and again costs one commit per retry, however many wait behind it.
 
-Every send writes the lane, also if nothing in it changes: a relay that has just emptied it removes it only at the
-version that it knows, and so cannot leave a new message behind.
+Every send writes the lane, even if nothing in it changes: a relay that has emptied the lane removes it only at the
+version that it has read, and so cannot strand a message that was sent meanwhile.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct, structs
@@ -26,8 +28,8 @@ __all__ = [
     "LANES",
     "TICKET_KIND",
     "Appended",
-    "Known",
     "LaneNote",
+    "LaneState",
     "after_conflict",
     "append",
     "append_writes",
@@ -38,7 +40,7 @@ __all__ = [
 ]
 
 
-LANE, HELD_LANE = "lane", "held"  # states: due; behind a message that waits for review
+LANE, HELD_LANE = "lane", "held"  # states: due; blocked by a message in review
 LANES = "~lane"  # no operation: names have no tilde
 TICKET_KIND = record_kind("ticket")
 
@@ -49,7 +51,7 @@ class LaneNote(Struct, frozen=True, omit_defaults=True, gc=False):
     next: int = 1
 
 
-class Known(Struct, frozen=True):
+class LaneState(Struct, frozen=True):
     """What a sender knows of a lane: its record's version, its next number and what the record keeps."""
 
     version: str = ""  # "": there is none
@@ -63,7 +65,7 @@ class Appended(Struct, frozen=True):
 
     message: Message
     earlier: bool
-    known: Known
+    known: LaneState
 
 
 _decode = msgspec.json.Decoder(LaneNote).decode
@@ -86,46 +88,52 @@ def ticket_address(lane: Address, number: int) -> Address:
     return Address(lane.space, TICKET_KIND, f"{number:016d}")  # scans go by text
 
 
-def remaining(due_at: float | None, now: float) -> float | None:
-    """A lane that is being published, or waits after a refusal, keeps its time when a message is added."""
-    return None if due_at is None else max(0.0, due_at - now)
+def remaining(lane: Record, now: float) -> float | None:
+    """A lane that is being published, or waits after a refusal, keeps its due time when a message is added.
+
+    If the store's clock has been set back since the lane was written, the time left is counted from that write.
+    """
+    return None if lane.due_at is None else max(0.0, lane.due_at - max(now, lane.updated_at))
 
 
-def append_writes(lane: Address, message: Message, known: Known, delay: float = 0.0) -> list[Write]:
-    """Return the batch that adds a message. The message comes first: if it is there, nothing else matters."""
-    queue = queue_of_target(tenant_of(lane), message.target)
-    body = body_of(LaneNote(known.next + 1))
-    at = message_in_lane(lane, message.key)
+def append_writes(lane: Address, messages: Sequence[Message], known: LaneState, delay: float = 0.0) -> list[Write]:
+    """Return the batch that adds messages, in their order. A sender learns the first conflict only.
+
+    The messages come first: if one exists already, nothing else is written. The lane comes before the tickets, because
+    its record has the next number; from tickets it would be found one by one, with a commit for each that waits.
+    """
+    queue = queue_of_target(tenant_of(lane), messages[0].target)
+    body = body_of(LaneNote(known.next + len(messages)))
     return [
-        Insert(at, body_of(message), PENDING),
-        Insert(ticket_address(lane, known.next), message.key),
+        *(Insert(message_in_lane(lane, message.key), body_of(message), PENDING) for message in messages),
         Insert(lane, body, LANE, queue=queue, due_in=delay)
         if not known.version
         else Replace(lane, body, known.state, version=known.version, queue=queue, due_in=known.due_in),
+        *(Insert(ticket_address(lane, number), message.key) for number, message in enumerate(messages, known.next)),
     ]
 
 
-def after_conflict(lane: Address, conflict: Outcome, known: Known) -> Known | Message:
-    """Return what to try again with, or the message that is there already."""
+def after_conflict(lane: Address, conflict: Outcome, known: LaneState) -> LaneState | Message:
+    """Return the batch to try next, or the message that exists already."""
     assert isinstance(conflict, Conflict) or not isinstance(conflict, Written)  # noqa: S101 - asked after a refusal
     found = conflict.found
     if conflict.at == lane:
         if found is None:
-            return Known()
-        due_in = remaining(found.due_at, conflict.now)
-        return Known(found.version, lane_of(found).next, found.state, due_in)
+            return LaneState()
+        due_in = remaining(found, conflict.now)
+        return LaneState(found.version, lane_of(found).next, found.state, due_in)
     if found is not None and conflict.at.kind == MESSAGE_KIND:
         return message_of(found)
     return structs.replace(known, next=known.next + 1)
 
 
 def append(store: Store, lane: Address, message: Message, delay: float = 0.0) -> Operation[Appended]:
-    """Add a message to its lane by a commit of its own. The same key again writes nothing."""
-    known = Known()
+    """Add a message to its lane in a commit of its own. A repeated key writes nothing."""
+    known = LaneState()
     while True:
-        outcome = yield from store.write(*append_writes(lane, message, known, delay))
+        outcome = yield from store.write(*append_writes(lane, [message], known, delay))
         if isinstance(outcome, Written):
-            return Appended(message, False, Known(outcome.version, known.next + 1, known.state, known.due_in))
+            return Appended(message, False, LaneState(outcome.version, known.next + 1, known.state, known.due_in))
         after = after_conflict(lane, outcome, known)
         if isinstance(after, Message):
             refuse_other_payload(after, message)

@@ -1,7 +1,8 @@
 """Message: what is sent, its record in the ledger, and how it looks to a broker.
 
 A message without an order key is one record, due in its target's queue. Its space is its own
-(`tenant/~out/target/key`), or that of the run that sent it. One with an order key lies in its lane's space: `lanes`.
+(`tenant/~out/target/key`), or that of the run that sent it. A message with an order key is stored in its lane's space:
+see `lanes`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..records import SELF, Address, Insert, Record, record_kind
 
 __all__ = [
     "DROPPED",
+    "JSON",
     "MESSAGE_KIND",
     "MOST_BODY",
     "PARKED",
@@ -35,6 +37,7 @@ __all__ = [
     "STATES",
     "Message",
     "Payload",
+    "PublishAttempt",
     "checked_headers",
     "checked_topic",
     "encode_body",
@@ -58,6 +61,14 @@ JSON = "application/json"
 DEFAULT_TENANT = "default"
 
 
+class PublishAttempt(Struct, frozen=True, gc=False, array_like=True):
+    """An attempt at publishing that ended without a confirmation: `refused`, `unconfirmed` or `interrupted`."""
+
+    at: float
+    outcome: str
+    why: str
+
+
 class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     """The body of a message's record. State and times of creation are the record's own.
 
@@ -68,7 +79,7 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     key: str  # the delivery key: the same at every attempt, and what receivers deduplicate by
     target: str
     place: str
-    digest: str  # of what must be the same if the key comes again
+    digest: str  # of everything that must be equal when the key is sent again
     body: str = ""
     content_type: str = JSON
     order: str = ""
@@ -80,9 +91,10 @@ class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     starts: int = 0  # attempts at publishing that ended without a confirmation
     first_at: float | None = None  # the store's time at the first of them
     why: str = ""  # what the last one ended with
+    attempts: tuple[PublishAttempt, ...] = ()  # the latest of them, oldest first
     receipt: str = ""
     sent_at: float | None = None
-    duplicate: bool = False  # the broker had it already
+    duplicate: bool = False  # the broker had the message already
     by: str = ""  # who resent or dropped it
     note: str = ""
 
@@ -131,9 +143,9 @@ def encode_body(body: Any, content_type: str | None) -> Payload:
 
 
 def _plain_json(encoded: bytes) -> bytes:
-    """Return a JSON value in the form that `twiceproof_send` in PostgreSQL makes of it too.
+    """Return a JSON value in the same normal form as `twiceproof_send` in PostgreSQL:
 
-    Neither the order in which a dictionary was filled nor the spelling of a number makes another body.
+    two bodies that differ only in the order of their members or in how a number is written are the same body.
     """
     return _sorted(_decode_numbers(encoded))
 
@@ -163,7 +175,7 @@ def insert_message(at: Address, message: Message, delay: float) -> Insert:
 
 
 def refuse_other_payload(found: Message, message: Message) -> None:
-    """Raise PayloadMismatch unless the message that is there already is the same one."""
+    """Raise PayloadMismatch unless the stored message has the same content."""
     if found.digest == message.digest and found.topic == message.topic and found.order == message.order:
         return
     raise PayloadMismatch(
@@ -177,7 +189,7 @@ def refuse_other_payload(found: Message, message: Message) -> None:
 
 
 def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the user's headers with names in lower case. Those that are ours are refused."""
+    """Return the user's headers with names in lower case. Names that Twiceproof sets itself are refused."""
     checked: dict[str, str] = {}
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -215,7 +227,7 @@ def outgoing(record: Record, message: Message) -> OutgoingMessage:
 
 
 def _order_at_broker(record: Record, message: Message) -> str:
-    """Two tenants may use the same order key, and one of them must not hold up the other."""
+    """Return the order key with the tenant in it: two tenants may use the same one, and must not block each other."""
     tenant = tenant_of(record.at)
     return message.order if tenant == DEFAULT_TENANT or not message.order else f"{tenant}/{message.order}"
 

@@ -11,14 +11,14 @@ from ..claims.claim import body_of
 from ..claims.states import EXPIRE
 from ..effects.repeat import Retry
 from ..records import Record, Replace
-from .message import PARKED, PENDING, PUBLISHING, SENT, Message
+from .message import PARKED, PENDING, PUBLISHING, SENT, Message, PublishAttempt
 
 __all__ = [
     "LONGEST_WHY",
     "Decision",
-    "Left",
+    "LeaveDue",
     "Park",
-    "PutOff",
+    "Postpone",
     "Sent",
     "decide",
     "intent_write",
@@ -30,7 +30,8 @@ __all__ = [
 
 
 LONGEST_WHY = 500  # characters of a broker's answer that are kept
-RETURN = 1.0  # seconds after which a message is due again that was not handed over
+MOST_IN_LOG, LONGEST_IN_LOG = 10, 200  # attempts of a message that are kept, and characters of each one's reason
+RETURN = 1.0  # seconds until a message that was not handed over is due again
 NO_ANSWER = "a relay stopped before it learnt whether the message was published"
 
 
@@ -40,7 +41,7 @@ class Sent(Struct, frozen=True):
     message: Message
 
 
-class PutOff(Struct, frozen=True):
+class Postpone(Struct, frozen=True):
     """It is tried again, after so many seconds."""
 
     message: Message
@@ -53,13 +54,13 @@ class Park(Struct, frozen=True):
     message: Message
 
 
-class Left(Struct, frozen=True):
-    """The broker could not be reached: nothing is recorded, and the message falls due again by itself."""
+class LeaveDue(Struct, frozen=True):
+    """The broker could not be reached: no attempt is counted, and the message is due again after a moment."""
 
     why: str
 
 
-Decision = Sent | PutOff | Park | Left
+Decision = Sent | Postpone | Park | LeaveDue
 
 
 def decide(message: Message, publication: Publication, retry: Retry, now: float, roll: Callable[[], float]) -> Decision:
@@ -77,30 +78,42 @@ def decide(message: Message, publication: Publication, retry: Retry, now: float,
         )
     why = " ".join(publication.why.split())[:LONGEST_WHY]
     if isinstance(publication, Refused) and publication.away:
-        return Left(why)
+        return LeaveDue(why)
     first = message.first_at if message.first_at is not None else now
-    tried = structs.replace(message, starts=message.starts + 1, first_at=first, why=why)
     refused = isinstance(publication, Refused)
+    tried = _tried(message, "refused" if refused else "unconfirmed", why, now)
+    tried = structs.replace(tried, first_at=first)
     if isinstance(publication, Refused) and publication.final:
         return Park(tried)
     if not refused and message.on_unknown == "review":
         return Park(structs.replace(tried, why=f"no confirmation: {why}"))
     asked = publication.retry_after if isinstance(publication, Refused) else None
     pause = retry.delay(tried.starts, now - first, asked, roll)
-    return Park(tried) if pause is None else PutOff(tried, pause)
+    return Park(tried) if pause is None else Postpone(tried, pause)
+
+
+def _tried(message: Message, outcome: str, why: str, now: float) -> Message:
+    """Count an attempt, and keep it in the message's log."""
+    attempt = PublishAttempt(now, outcome, why[:LONGEST_IN_LOG])
+    attempts = (*message.attempts, attempt)[-MOST_IN_LOG:]
+    return structs.replace(message, starts=message.starts + 1, why=why, attempts=attempts)
 
 
 def is_interrupted(record: Record) -> bool:
-    """Whether an earlier relay was to publish it only once, and did not record how that ended."""
+    """Whether an earlier relay began to publish a message that must not be published twice, and did not record the
+    outcome.
+    """
     return record.state == PUBLISHING
 
 
-def parked_without_answer(message: Message) -> Park:
-    return Park(structs.replace(message, starts=message.starts + 1, why=NO_ANSWER))
+def parked_without_answer(message: Message, now: float) -> Park:
+    return Park(_tried(message, "interrupted", NO_ANSWER, now))
 
 
 def intent_write(record: Record, hide: float) -> Replace:
-    """Record that a message is about to be published which must not be published twice without a person's word."""
+    """Record that a message is about to be published. For messages that must not be published twice unless a person
+    decides so.
+    """
     due_in = hide if record.queue else None  # in a lane, only the lane is due
     return Replace(record.at, None, PUBLISHING, version=record.version, queue=record.queue, due_in=due_in)
 
@@ -112,14 +125,18 @@ def withdrawal(record: Record) -> Replace:
 
 
 def message_write(record: Record, decision: Decision, keep_sent: float) -> Replace | None:
-    """Return the write that records a decision, conditional on the version that was handed out; None: nothing is."""
+    """Return the write that records a decision, conditional on the version that was handed out; None: nothing to
+    record.
+    """
     if isinstance(decision, Sent):
         body = body_of(decision.message)
         return Replace(record.at, body, SENT, version=record.version, queue=EXPIRE, due_in=keep_sent)
-    if isinstance(decision, PutOff):
+    if isinstance(decision, Postpone):
         due_in = decision.seconds if record.queue else None
         body = body_of(decision.message)
         return Replace(record.at, body, PENDING, version=record.version, queue=record.queue, due_in=due_in)
     if isinstance(decision, Park):
         return Replace(record.at, body_of(decision.message), PARKED, version=record.version)
+    if record.queue and record.state == PENDING:  # otherwise it would stay hidden until its hand-out expires
+        return withdrawal(record)
     return None

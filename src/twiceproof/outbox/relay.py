@@ -1,15 +1,14 @@
 """Relay: publishes messages that are due, and records what their targets answered.
 
-Any number of relays, on any number of machines, share one store and nothing else. What one was handed is hidden from
-the others for `LEASE` seconds, and marked conditional on the version (of a lane: the fence) that it was handed: a
-relay that was stopped for longer marks nothing. A message is marked after its confirmation, so that one is published
-twice, with the same key, rather than never.
+Any number of relays, on any number of machines, share one store and nothing else. What one relay was handed is hidden
+from the others for `LEASE` seconds. Its outcome is recorded only at the version (for a lane: the fence) that was handed
+out, so a relay that was suspended for longer records nothing. A message is marked as sent after its confirmation: after
+a crash it is published twice, with the same key, rather than never.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -17,20 +16,21 @@ from contextlib import suppress
 from msgspec import Struct, structs
 
 from ..brokers.base import OutgoingMessage, Publication, Refused, Unconfirmed
-from ..clock import Clock, jitter
-from ..errors import CannotOpen, StoreError, StoreUnavailable
+from ..clock import Clock
+from ..errors import CannotOpen, StoreError, StoreUnavailable, TwiceproofError
 from ..operations import block
 from ..records import Conflict, Lost, Record, Written
 from ..stores.base import Store
 from ..stores.notifications import SOON, queue_channel
-from .lane_relay import Decisions, HeldLane, LanesDone, LockedLanes, finish_lanes, finish_locked, take_lanes
+from ..threads import ThreadGroup
+from .lane_relay import Decisions, HeldLane, LaneProgress, LockedLanes, finish_lanes, finish_locked, take_lanes
 from .lanes import LANE
 from .message import MESSAGE_KIND, PUBLISHING, Message, message_of, outgoing, queue_of_target
 from .outcomes import (
     Decision,
-    Left,
+    LeaveDue,
     Park,
-    PutOff,
+    Postpone,
     Sent,
     decide,
     intent_write,
@@ -39,7 +39,7 @@ from .outcomes import (
     parked_without_answer,
     withdrawal,
 )
-from .pauses import LOOK_EVERY, PauseWatch, pause_target
+from .pauses import LOOK_EVERY, Outage, PauseWatch, ReasonLog, pause_target
 from .routing import Publisher, Routing, Target
 
 __all__ = ["LEASE", "Relay", "TargetRelay", "Tried"]
@@ -48,13 +48,12 @@ __all__ = ["LEASE", "Relay", "TargetRelay", "Tried"]
 log = logging.getLogger("twiceproof.relay")
 
 LEASE = 30.0  # seconds for which a message that was handed out is hidden from other relays
-LOCKED_LOOK = 0.2  # seconds until a lane is tried again that a sender's transaction has locked
-LOOK = 0.5  # seconds between two looks whether a thread has ended, so that signals are handled
-FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0  # seconds, while the store or a target cannot be reached
+LOCKED_LOOK = 0.2  # seconds until the next try of a lane that a sender's transaction has locked
+LOOK = 0.5  # seconds between two checks whether a thread has ended: signals are handled in between
 
 
 class Tried(Struct):
-    """A message that was handed out: what is known of it, and what becomes of it."""
+    """A message that was handed out: what is known about it, and what was decided."""
 
     record: Record
     message: Message
@@ -63,7 +62,7 @@ class Tried(Struct):
 
 
 class HandOut(Struct, frozen=True):
-    """What a round is about: messages, and the lanes that some of them are in."""
+    """What one round works on: messages, and the lanes that some of them are in."""
 
     tried: list[Tried]
     lanes: list[HeldLane]
@@ -75,40 +74,8 @@ class HandOut(Struct, frozen=True):
         ]
 
 
-class Outage:
-    """One side that cannot be reached: one log line when it goes away, one when it is back, growing pauses between."""
-
-    def __init__(self, what: str, clock: Clock) -> None:
-        self._what = what
-        self._clock = clock
-        self._pause = FIRST_RETRY
-        self.until = 0.0
-        self.since: float | None = None
-
-    def fail(self, why: object, asked: float | None = None) -> float:
-        """Return after how many seconds to ask again. `asked`: what the other side wants at least."""
-        now = self._clock.monotonic()
-        if self.since is None:
-            self.since, self._pause = now, FIRST_RETRY
-            log.warning("%s cannot be reached, will try again: %s", self._what, why)
-        pause = max(jitter(self._pause), asked or 0.0)
-        self._pause = min(self._pause * 2, LONGEST_RETRY)
-        self.until = now + pause
-        return pause
-
-    def end(self) -> None:
-        if self.since is not None:
-            log.warning("%s is back after %.0f s", self._what, self._clock.monotonic() - self.since)
-            self.since = None
-
-    @property
-    def left(self) -> float:
-        """Seconds until it is to be asked again."""
-        return 0.0 if self.since is None else max(0.0, self.until - self._clock.monotonic())
-
-
 class TargetRelay:
-    """Publishes to one target. A target that is slow or away holds up no other."""
+    """Publishes to one target. A slow or unreachable target delays no other."""
 
     def __init__(
         self,
@@ -119,9 +86,14 @@ class TargetRelay:
         clock: Clock,
         roll: Callable[[], float],
         lease: float = LEASE,
+        at_store_time: Callable[[float], None] = lambda now: None,
     ) -> None:
         self.target = target
+        self._at_store_time = at_store_time  # called with the store's time at each look
         self.counts: Counter[str] = Counter()
+        self.calls, self.seconds = 0, 0.0  # of publishing, until the target had answered about all
+        self.found = False  # whether the last look found any
+        self.next_in: float | None = None  # seconds from the last look until a message is due; None if none waits
         self._store = store
         self._tenants = tenants
         self._clock = clock
@@ -132,18 +104,20 @@ class TargetRelay:
         self._store_outage = Outage("the store", clock)
         self._locked = LockedLanes()
         self._pause = PauseWatch(store, target.name, clock.monotonic)
+        self._refusals = ReasonLog()
         self._busy: frozenset[str] = frozenset()  # queues that filled the last hand-out
-        self._store_time = 0.0  # the store's time, less our own monotonic time
+        self._handed_out_at = 0.0  # when the last hand-out was requested: its messages are hidden from then on or later
+        self._store_time = 0.0  # the store's time minus our own monotonic time
         self._watch = store.watch(())
         self.draining = False
 
     # -- living ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until told to drain. What is being published then is confirmed and marked first."""
+        """Publish until told to drain. Messages that are under way then are confirmed and recorded first."""
         try:
             while not self.draining:
-                pause = self.turn()
+                pause = self.run_once()
                 if pause > 0 and not self.draining:
                     self._watch.wait(pause)
         finally:
@@ -154,7 +128,7 @@ class TargetRelay:
         self._watch.wake()
 
     def close(self) -> None:
-        if self._locked.unrecorded:
+        if self._locked:
             with suppress(StoreError):
                 block(finish_locked(self._store, self._locked))
         self._watch.close()
@@ -162,8 +136,9 @@ class TargetRelay:
         if broker is not None and not self.target.shared:
             broker.close()
 
-    def turn(self) -> float:
-        """Publish what is due, once. Return in how many seconds to look again."""
+    def run_once(self) -> float:
+        """Publish what is due, once. Return after how many seconds to look again."""
+        self.found = False
         if self._target_outage.left:
             return self._target_outage.left
         try:
@@ -181,7 +156,7 @@ class TargetRelay:
             return LOOK_EVERY
         limit = self._limit
         found, next_in = self._hand_out(limit)
-        if found and self._pause.look():  # what was handed out is due again when it is no longer hidden
+        if found and self._pause.look():  # what was handed out becomes due again when its lease is over
             return LOOK_EVERY
         more = False
         if found or self._locked:
@@ -196,8 +171,13 @@ class TargetRelay:
 
     @property
     def _limit(self) -> int:
-        """While the target is away, one message tells whether it is back."""
+        """While the target cannot be reached, one message is enough to find out whether it is back."""
         return self.target.most if self._target_outage.since is None else 1
+
+    @property
+    def _now(self) -> float:
+        """The store's time, by our own clock since the last look."""
+        return self._store_time + self._clock.monotonic()
 
     # -- what is due -----------------------------------------------------------------------------
 
@@ -205,6 +185,7 @@ class TargetRelay:
         """A tenant with a long backlog does not hold up the others: queues that filled the last hand-out come last."""
         queues = frozenset(queue_of_target(tenant, self.target.name) for tenant in self._tenants())
         self._watch.move(map(queue_channel, queues))
+        self._handed_out_at = self._clock.monotonic()
         found: list[Record] = []
         next_in: float | None = None
         for asked in (queues - self._busy, queues & self._busy):
@@ -214,13 +195,15 @@ class TargetRelay:
             due = self._store.due(MESSAGE_KIND, queues=asked, limit=left, hide=self._lease).block()
             found += due.records
             self._store_time = due.now - self._clock.monotonic()
+            self._at_store_time(due.now)
             if due.next_in is not None:
                 next_in = due.next_in if next_in is None else min(next_in, due.next_in)
+        self.found, self.next_in = bool(found), next_in
         self._busy = frozenset(record.queue for record in found) if len(found) >= limit > 1 else frozenset()
         return found, next_in
 
     def _prepare(self, records: Sequence[Record]) -> HandOut:
-        """Read what was handed out; of lanes, their first messages. Left out is what another relay has by now."""
+        """Read what was handed out; for a lane, its first messages. Leaves out what another relay has taken by now."""
         lanes = [record for record in records if record.state == LANE]
         held: list[HeldLane] = []
         if lanes or self._locked.untaken:
@@ -230,34 +213,34 @@ class TargetRelay:
             tried += _first_of(lane)
         for one in tried:
             if is_interrupted(one.record):
-                one.decision = parked_without_answer(one.message)
+                one.decision = parked_without_answer(one.message, self._now)
         self._record_intents([one for one in tried if one.message.on_unknown == "review" and one.decision is None])
         return HandOut(tried, held)
 
     def _record_intents(self, once: Sequence[Tried]) -> None:
-        """Record first that those are about to be published which must not be published twice."""
+        """Before publishing, record an intent for the messages that must not be published twice."""
         answers = self._store.write_each([[intent_write(one.record, self._lease)] for one in once]).block()
         for one, answer in zip(once, answers, strict=True):
             if isinstance(answer, Written):
                 one.record = structs.replace(one.record, version=answer.version, state=PUBLISHING)
             else:
-                one.decision = Left("it was changed meanwhile")
+                one.decision = LeaveDue("it was changed meanwhile")
 
     # -- publishing ------------------------------------------------------------------------------
 
     def _publish(self, tried: Sequence[Tried]) -> None:
-        """Publish in groups, for as long as what was handed out is surely hidden from others."""
+        """Publish in groups, while the hand-out is certainly still hidden from other relays."""
         open_ones = [one for one in tried if one.decision is None]
-        until = self._clock.monotonic() + self._lease - self.target.patience
+        until = self._handed_out_at + self._lease - self.target.patience
         for first in range(0, len(open_ones), self.target.most):
             group = open_ones[first : first + self.target.most]
             if self._clock.monotonic() > until or self._target_outage.left:
-                break  # the rest is due again when it is no longer hidden
+                break  # the rest becomes due again when its lease is over
             answers = self._ask([outgoing(one.record, one.message) for one in group])
-            now = self._store_time + self._clock.monotonic()
+            now = self._now
             for one, answer in zip(group, answers, strict=True):
                 if one.lane is not None and one.lane.stopped:
-                    one.decision = Left("behind one that was not confirmed")
+                    one.decision = LeaveDue("an earlier message of its order key was not confirmed")
                     continue
                 one.decision = decide(one.message, answer, self.target.retry, now, self._roll)
                 self._count(answer, one.decision)
@@ -270,12 +253,17 @@ class TargetRelay:
             if self._broker is None:
                 self._broker = self.target.open()
         except Exception as error:  # noqa: BLE001 - nothing was handed over
-            return [Refused(f"{type(error).__name__}: {error}", away=True)] * len(messages)
+            kind = "" if isinstance(error, TwiceproofError) else f"{type(error).__name__}: "
+            return [Refused(f"{kind}{error}", away=True)] * len(messages)
+        began = self._clock.monotonic()
         try:
             answers = self._broker.publish(messages, self.target.patience)
         except Exception as error:  # it may have been handed over
             log.exception("the target %s failed", self.target.name)
             return [Unconfirmed(f"{type(error).__name__}: {error}")] * len(messages)
+        finally:
+            self.calls += 1
+            self.seconds += self._clock.monotonic() - began
         if len(answers) != len(messages):
             return [Unconfirmed("the target did not answer about every message")] * len(messages)
         return answers
@@ -298,9 +286,12 @@ class TargetRelay:
         log.error("paused the target %s: %s; publish to it again with: twiceproof messages resume %s", name, why, name)
 
     def _count(self, answer: Publication, decision: Decision) -> None:
-        self.counts[{Sent: "published", PutOff: "refused", Park: "parked", Left: "away"}[type(decision)]] += 1
+        self.counts[{Sent: "published", Postpone: "refused", Park: "parked", LeaveDue: "away"}[type(decision)]] += 1
         if isinstance(answer, Unconfirmed):
             self.counts["unconfirmed"] += 1
+        if isinstance(decision, Postpone):
+            message = decision.message
+            self._refusals.tell(f"could not publish {message.key} to {message.target}", message.why)
         if isinstance(decision, Park):
             message = decision.message
             log.warning("parked the message %s to %s: %s", message.key, message.target, message.why)
@@ -313,7 +304,7 @@ class TargetRelay:
         alone = [one for one in out.tried if one.lane is None and one.decision is not None]
         writes = [message_write(one.record, one.decision, self.target.keep_sent) for one in alone if one.decision]
         answers = self._store.write_each([[write] for write in writes if write is not None]).block()
-        done = LanesDone()
+        done = LaneProgress()
         if out.lanes or self._locked.unrecorded:
             done = block(finish_lanes(self._store, out.of_lanes(), self.target.keep_sent, self._locked))
         self.counts["not marked"] += done.lost + sum(isinstance(answer, Conflict | Lost) for answer in answers)
@@ -323,18 +314,20 @@ class TargetRelay:
         return done.more
 
     def _withdraw_intents(self, tried: Sequence[Tried]) -> None:
-        """What was not handed over after all is pending again: left so, it would be taken for published."""
+        """Take back the intents of messages that were not handed over: the next relay would take them for possibly
+        published.
+        """
         unused = [
             one
             for one in tried
-            if one.record.state == PUBLISHING and (one.decision is None or isinstance(one.decision, Left))
+            if one.record.state == PUBLISHING and (one.decision is None or isinstance(one.decision, LeaveDue))
         ]
         if unused:
             self._store.write_each([[withdrawal(one.record)] for one in unused]).block()
 
 
 def _first_of(lane: HeldLane) -> list[Tried]:
-    """Return the messages of a lane that may be published in this round: none behind one that cannot be."""
+    """Return the messages of a lane that may be published in this round: all up to the first one that may not."""
     chosen: list[Tried] = []
     for record in lane.to_publish:
         one = _read(record, lane)
@@ -363,60 +356,68 @@ class Relay:
         *,
         clock: Clock,
         roll: Callable[[], float],
+        at_store_time: Callable[[float], None] = lambda now: None,
     ) -> None:
         self.targets = [
-            TargetRelay(store, target, tenants, clock=clock, roll=roll) for target in routing.targets.values()
+            TargetRelay(store, target, tenants, clock=clock, roll=roll, at_store_time=at_store_time)
+            for target in routing.targets.values()
         ]
         self._clock = clock
-        self._threads: list[threading.Thread] = []
+        self._threads = ThreadGroup()
         self._draining = self._stopping = False
 
     def start(self) -> None:
         """Publish in the background until `drain`."""
         for relay in self.targets:
-            thread = threading.Thread(target=relay.run, name=f"twiceproof-relay-{relay.target.name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.start(relay.run, f"twiceproof-relay-{relay.target.name}")
 
     @property
     def draining(self) -> bool:
         return self._draining
 
     def drain(self) -> None:
-        """Take nothing new. From any thread, and from signal handlers."""
+        """Take nothing new. May be called from any thread and from signal handlers."""
         self._draining = True
         for relay in self.targets:
             relay.drain()
 
     def stop(self) -> None:
-        """Wait for nothing any more: what is being published is published again by another relay, with its key."""
+        """Stop without waiting: what is being published now is published again by another relay, with the same key."""
         self._stopping = True
         self.drain()
 
     def join(self, patience: float) -> int:
-        """Wait for what is being published. Return how many targets have not ended."""
+        """Wait for the messages under way. Return how many targets have not finished."""
         until = self._clock.monotonic() + patience
-        for thread in self._threads:
-            while thread.is_alive() and not self._stopping and (left := until - self._clock.monotonic()) > 0:
-                thread.join(min(left, LOOK))
-        return sum(thread.is_alive() for thread in self._threads)
+        while True:
+            left = 0.0 if self._stopping else max(0.0, until - self._clock.monotonic())
+            alive = self._threads.join(min(LOOK, left))
+            if not alive or not left:
+                return alive
 
     def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
         """Serve until told to drain, or until nothing is due. Return how many messages were published."""
         if until_idle:
             for relay in self.targets:
-                while relay.turn() <= 0 and not relay.draining:
+                while (relay.run_once() <= 0 or relay.found) and not relay.draining:
                     pass
                 relay.close()
             return self.published
         self.start()
-        while not self._draining and any(thread.is_alive() for thread in self._threads):
-            self._threads[-1].join(LOOK)
+        while not self._draining and self._threads.join(LOOK):
+            pass
         self.join(patience)
         return self.published
 
     def counts(self) -> dict[str, dict[str, int]]:
         return {relay.target.name: dict(relay.counts) for relay in self.targets}
+
+    @property
+    def next_in(self) -> float | None:
+        """Seconds until the next waiting message is due: one that is postponed, delayed, or was handed to a relay that
+        was killed.
+        """
+        return min((relay.next_in for relay in self.targets if relay.next_in is not None), default=None)
 
     @property
     def published(self) -> int:

@@ -16,10 +16,12 @@ from ..claims.policy import Duration
 from ..effects.repeat import Retry
 from ..errors import Misuse
 from ..keys.duration import seconds
+from ..keys.key import is_blank
 from ..secret import Env, Secret, secrets_of
 
 __all__ = [
     "DEFAULT_RETRY",
+    "LargeBody",
     "OnParked",
     "OnUnknown",
     "Publisher",
@@ -33,8 +35,9 @@ __all__ = [
 
 OnUnknown = Literal["resend", "review"]
 OnParked = Literal["hold", "skip"]
+LargeBody = Literal["refuse", "reference"]
 
-# Only refusals of the message itself are counted; while a broker cannot be reached, no message is touched.
+# Counts only refusals of the message itself. While a broker cannot be reached, no attempt is counted.
 DEFAULT_RETRY = Retry(attempts=1_000, first=1.0, most="10m", within="2d")
 PATIENCE = 10.0  # seconds that one call of a broker may take
 
@@ -48,9 +51,9 @@ class Publisher(Protocol):
 
 
 class Target(Struct, frozen=True):
-    """A broker or a webhook by name, how it is opened, and how long is tried.
+    """A broker or a webhook by name, how it is opened, and its retry policy.
 
-    `most` messages are published together. What is `shared` was opened by the user, and is not closed here.
+    At most `most` messages are published together. A `shared` one was opened by the user, and is not closed here.
     """
 
     name: str
@@ -87,7 +90,7 @@ def webhook(
         allow: Networks and hosts that are permitted beside public ones.
         timeout: How long one attempt may take.
     """
-    if isinstance(secret, str) and not secret:
+    if any(isinstance(one, str) and is_blank(one) for one in ([secret] if isinstance(secret, str | Env) else secret)):
         raise Misuse('A webhook is signed; give it a secret: webhook(url, secret=env("HOOK")).')
     given = name or f"{_shown_host(url)}-{sha256(url.encode()).hexdigest()[:8]}"
     return WebhookTarget(url, secret, validate_name("webhook", given), tuple(allow), seconds(timeout, name="timeout"))
@@ -99,13 +102,16 @@ def _shown_host(url: str) -> str:
 
 
 class TopicRoute(Struct, frozen=True):
-    """Messages of these topics go to this target. `place` is where in it; empty: the topic itself."""
+    """Messages of these topics go to this target. `place` is the exchange, queue or topic at that target; empty: the
+    topic's own name.
+    """
 
     topics: str
     target: str
     place: str = ""
     on_unknown: OnUnknown = "resend"
     on_parked: OnParked = "hold"
+    large: LargeBody = "refuse"
 
     def matches(self, topic: str) -> bool:
         parts = (re.escape(part) for part in self.topics.split("*"))
@@ -117,6 +123,7 @@ class Routing:
 
     def __init__(self) -> None:
         self.targets: dict[str, Target] = {}
+        self._webhooks: dict[str, WebhookTarget] = {}
         self.routes: list[TopicRoute] = []
 
     # -- declaring -------------------------------------------------------------------------------
@@ -143,6 +150,8 @@ class Routing:
             raise Misuse(f'on_unknown={route.on_unknown!r} is not known; use "resend" or "review".')
         if route.on_parked not in ("hold", "skip"):
             raise Misuse(f'on_parked={route.on_parked!r} is not known; use "hold" or "skip".')
+        if route.large not in ("refuse", "reference"):
+            raise Misuse(f'large={route.large!r} is not known; use "refuse" or "reference".')
         if isinstance(to, WebhookTarget):
             self._add_webhook(to)
         elif to not in self.targets:
@@ -151,17 +160,30 @@ class Routing:
         self.routes.append(route)
 
     def _add_webhook(self, hook: WebhookTarget) -> None:
+        """Several routes may lead to one webhook. Two different webhooks never share a target: one would receive the
+        other's messages.
+        """
+        if self._webhooks.get(hook.name) == hook:
+            return
+        if hook.name in self.targets:
+            raise Misuse(
+                f"A target is called {hook.name!r} already, and differs from this webhook; give it another name=."
+            )
+        self._webhooks[hook.name] = hook
+
         def opened() -> Publisher:
             from .webhook_publisher import WebhookPublisher  # loads HTTP and TLS
 
             return WebhookPublisher(hook.url, lambda: secrets_of(hook.secret), allow=hook.allow, timeout=hook.timeout)
 
-        self.targets.setdefault(hook.name, Target(hook.name, opened, patience=hook.timeout * 3, most=50))
+        self.targets[hook.name] = Target(hook.name, opened, patience=hook.timeout * 3, most=50)
 
     # -- resolving -------------------------------------------------------------------------------
 
     def of(self, topic: str) -> list[TopicRoute]:
-        """Return the routes of a topic, one for each target. None is an error: the message would reach no one."""
+        """Return the routes of a topic, one for each target. It is an error if there is none: the message would be
+        lost.
+        """
         found = [route for route in self.routes if route.matches(topic)]
         if not found:
             raise Misuse(f'No route takes the topic {topic!r}; declare one: app.route("{topic}", to="main").')

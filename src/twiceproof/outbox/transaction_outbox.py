@@ -1,16 +1,17 @@
 """`with app.outbox(connection) as outbox`: messages in the user's own transaction.
 
-They are written when the block ends, just before the user's COMMIT: a lane's lock is then held for as short as can be.
-If the transaction is rolled back, there is no message. The commit is not seen here, except with Django: relays are
-notified a few times soon after the block, and find late ones at their next look.
+They are written when the block ends, just before the user's COMMIT, so that locks on lanes are held only briefly. If
+the transaction is rolled back, there is no message. Except with Django, the commit itself is not observed: relays are
+notified a few times shortly after the block, and find later commits when they next query.
 """
 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from ..claims.policy import Duration
 from ..errors import Misuse, TwiceproofWarning
@@ -20,15 +21,15 @@ from ..stores.notifications import queue_channel
 from ..stores.user_drivers import is_django
 from ..stores.user_transaction import Join, JoinedStore
 from ..threads import BackgroundThread, ThreadRun
-from .lanes import Known, after_conflict, append_writes, lane_address
+from .lanes import LaneState, after_conflict, append_writes, lane_address
 from .message import Message, insert_message, message_of, queue_of_target, refuse_other_payload
 from .routing import Routing
 from .sending import MessageOrigin, Sending, SentMessage, address_of_message, make_messages
 
-__all__ = ["LateRings", "TransactionOutbox", "land_messages"]
+__all__ = ["Drafted", "LateRings", "OutboxBlock", "TransactionOutbox", "land_messages"]
 
 
-RINGS = (0.02, 0.1, 0.5, 2.0)  # seconds after the block: the commit follows, and is not seen here
+RINGS = (0.02, 0.1, 0.5, 2.0)  # seconds after the block: the commit follows it and is not observed
 MINTED = (
     "A message was sent from a transaction without key=: if your code runs twice, there will be two messages. Give it "
     'a key that stays the same, like key="order:17:paid".'
@@ -38,27 +39,16 @@ Make = Callable[[Sending, str], list[Message]]
 Drafted = tuple[Message, float]  # a message, and after how many seconds it is due
 
 
-class TransactionOutbox:
-    """The messages of one transaction, until the block ends. Use it in the savepoint that the messages belong to."""
+class OutboxBlock(ABC):
+    """The messages of one transaction of the user's, until the block ends."""
 
     def __init__(
-        self,
-        store: JoinedStore,
-        connection: Any,
-        *,
-        tenant: str,
-        routing: Routing,
-        origin: Callable[[], MessageOrigin],
-        mint: Callable[[], str],
-        ring: Callable[[set[str]], None],
+        self, tenant: str, routing: Routing, origin: Callable[[], MessageOrigin], mint: Callable[[], str]
     ) -> None:
-        self._join = store.join(connection)
-        self._connection = connection
         self._tenant = tenant
         self._routing = routing
         self._origin = origin
         self._mint = mint
-        self._ring = ring
         self._drafts: list[Drafted] = []
         self._open = False
 
@@ -87,18 +77,29 @@ class TransactionOutbox:
         """
         if not self._open:
             raise Misuse("The block of app.outbox has ended, or has not begun; send within `with app.outbox(…)`.")
-        if key is None:
-            warnings.warn(MINTED, TwiceproofWarning, stacklevel=2)
         given = Sending(topic, body, key, order, headers, delay, content_type)
         messages = make_messages(self._routing, given, key or self._mint(), self._origin())
-        self._drafts += [(message, given.due_in) for message in messages]
+        drafts = self._drafts_of(messages, given.due_in)
+        if key is None:
+            warnings.warn(MINTED, TwiceproofWarning, stacklevel=2)
+        self._drafts += drafts
         return SentMessage(messages[0].key, tuple(message.target for message in messages))
 
-    def __enter__(self) -> TransactionOutbox:
+    @abstractmethod
+    def _drafts_of(self, messages: list[Message], due_in: float) -> list[Drafted]:
+        """Return what to write for the messages of one `send`, one for each route. Raises Misuse for what cannot be
+        sent.
+        """
+
+    @abstractmethod
+    def _land(self) -> Operation[None]:
+        """Write the drafts in the user's transaction."""
+
+    def __enter__(self) -> Self:
         self._open = True
         return self
 
-    async def __aenter__(self) -> TransactionOutbox:
+    async def __aenter__(self) -> Self:
         return self.__enter__()
 
     def __exit__(
@@ -114,6 +115,29 @@ class TransactionOutbox:
         self._open = False
         if error is None:
             await await_(self._land())
+
+
+class TransactionOutbox(OutboxBlock):
+    """The messages of one transaction, until the block ends. Use it in the savepoint that the messages belong to."""
+
+    def __init__(
+        self,
+        store: JoinedStore,
+        connection: Any,
+        *,
+        tenant: str,
+        routing: Routing,
+        origin: Callable[[], MessageOrigin],
+        mint: Callable[[], str],
+        ring: Callable[[set[str]], None],
+    ) -> None:
+        super().__init__(tenant, routing, origin, mint)
+        self._join = store.join(connection)
+        self._connection = connection
+        self._ring = ring
+
+    def _drafts_of(self, messages: list[Message], due_in: float) -> list[Drafted]:
+        return [(message, due_in) for message in messages]
 
     def _land(self) -> Operation[None]:
         if not self._drafts:
@@ -136,14 +160,14 @@ def land_messages(join: Join, tenant: str, drafts: Sequence[Drafted]) -> Operati
     outcomes = yield from join.insert_each(inserts, ordered=bool(ordered))
     for (message, _), outcome in zip(alone.values(), outcomes, strict=True):
         _refuse_other(outcome, message)
-    lanes: dict[Address, Known] = {}
+    lanes: dict[Address, LaneState] = {}
     for message in sorted(ordered, key=lambda one: (one.target, one.order)):  # always in this order: no deadlocks
         lane = lane_address(tenant, message.target, message.order)
-        lanes[lane] = yield from _append(join, lane, message, lanes.get(lane, Known()))
+        lanes[lane] = yield from _append(join, lane, message, lanes.get(lane, LaneState()))
 
 
 def _without_repeats(drafts: Sequence[Drafted], tenant: str) -> dict[Address, Drafted]:
-    """Return the drafts by address. One statement inserts them all: a key must be there once."""
+    """Return the drafts by address: one statement inserts them all, so each key may occur only once."""
     found: dict[Address, Drafted] = {}
     for message, delay in drafts:
         first, _ = found.setdefault(address_of_message(tenant, message), (message, delay))
@@ -156,11 +180,11 @@ def _refuse_other(outcome: Outcome, message: Message) -> None:
         refuse_other_payload(message_of(outcome.found), message)
 
 
-def _append(join: Join, lane: Address, message: Message, known: Known) -> Operation[Known]:
+def _append(join: Join, lane: Address, message: Message, known: LaneState) -> Operation[LaneState]:
     while True:
-        outcome = yield from join.write(*append_writes(lane, message, known))
+        outcome = yield from join.write(*append_writes(lane, [message], known))
         if isinstance(outcome, Written):
-            return Known(outcome.version, known.next + 1, known.state, known.due_in)
+            return LaneState(outcome.version, known.next + 1, known.state, known.due_in)
         after = after_conflict(lane, outcome, known)
         if isinstance(after, Message):
             refuse_other_payload(after, message)
@@ -169,7 +193,7 @@ def _append(join: Join, lane: Address, message: Message, known: Known) -> Operat
 
 
 class LateRings:
-    """Notifies relays a few times after a block: the user's COMMIT comes at some time after it."""
+    """Notifies relays a few times after a block, because the user's COMMIT follows at an unknown time."""
 
     def __init__(self, notify: Callable[[set[str]], None], monotonic: Callable[[], float]) -> None:
         self._notify = notify

@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
+from urllib.parse import quote
 
 from ..brokers.base import Confirmed, OutgoingMessage, Publication, Refused, Unconfirmed
+from ..brokers.publishing import refusal_of
+from ..effects.base import header_text
 from ..effects.url_guard import NotAllowed
-from ..effects.webhook_client import Outbound, SentRequest, signed_headers
+from ..effects.webhook_client import WebhookClient, WebhookResponse, signed_headers
 from ..errors import Misuse, NotDone
+from .message import MOST_BODY
 
 __all__ = ["WebhookPublisher"]
 
@@ -19,11 +23,12 @@ AT_ONCE = 8
 GONE = 410
 ASKS_TO_WAIT = (429, 503)
 NO_TIME = Refused("there was no time left in this round", away=True)
+IN_ATTRIBUTES = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 AFTER_ANOTHER = Refused("a message before it, with the same order key, was not confirmed", away=True)
 
 
 class WebhookPublisher:
-    """Posts messages to one receiver, several at once; those with one order key one after the other."""
+    """Posts messages to one receiver, several at once; messages with the same order key one after the other."""
 
     dedupe = 0.0
 
@@ -34,13 +39,13 @@ class WebhookPublisher:
         *,
         allow: Collection[str] = (),
         timeout: float = 10.0,
-        sender: Outbound | None = None,
+        sender: WebhookClient | None = None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._url = url
         self._secrets = secrets
-        self._sender = sender or Outbound(allow=allow, timeout=timeout)
+        self._sender = sender or WebhookClient(allow=allow, timeout=timeout)
         self._timeout = timeout
         self._now = now
         self._monotonic = monotonic
@@ -78,9 +83,12 @@ class WebhookPublisher:
                 return
 
     def _post(self, message: OutgoingMessage) -> Publication:
+        refused = refusal_of(message, MOST_BODY)
+        if refused is not None:
+            return refused
         try:
-            signature = signed_headers(message.key, self._now(), message.body, self._secrets())
-            headers = {**message.headers, "content-type": message.content_type, **signature}
+            signature = signed_headers(_webhook_id(message.key), self._now(), message.body, self._secrets())
+            headers = {**_headers(message), **signature}
             return self._meaning(self._sender.post(self._url, message.body, headers))
         except NotAllowed as error:
             return Refused(str(error), final=True)
@@ -89,7 +97,7 @@ class WebhookPublisher:
         except OSError as error:
             return Unconfirmed(f"no answer from the receiver ({error})")
 
-    def _meaning(self, answer: SentRequest) -> Publication:
+    def _meaning(self, answer: WebhookResponse) -> Publication:
         if answer.ok:
             return Confirmed(str(answer.status))
         if answer.status == GONE:
@@ -105,3 +113,19 @@ class WebhookPublisher:
             return max(0.0, parsedate_to_datetime(text).timestamp() - self._now())
         except (ValueError, OverflowError):
             return None
+
+
+def _headers(message: OutgoingMessage) -> dict[str, str]:
+    """The message's headers as HTTP takes them: CloudEvents attributes as their HTTP binding encodes them (3.1.3.2)."""
+    given = {**message.headers, "content-type": message.content_type}
+    return {
+        name: quote(value, safe=IN_ATTRIBUTES) if name.startswith("ce-") else header_text(value)
+        for name, value in given.items()
+    }
+
+
+def _webhook_id(key: str) -> str:
+    """The key in a form that Standard Webhooks allow as an id: without dots, since a dot separates the id from the
+    signed time.
+    """
+    return quote(key, safe=IN_ATTRIBUTES).replace(".", "%2E")

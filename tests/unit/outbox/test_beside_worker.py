@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,6 +91,25 @@ def test_confirmations_are_awaited_when_a_relay_drains(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_relay_command_that_ends_when_idle_says_what_waits(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP.format(log=str(tmp_path / "log"), db=tmp_path / "shop.db"))
+    with App(f"sqlite:///{tmp_path}/shop.db") as app:
+        app.broker("main", StandInBroker())
+        app.route("orders.*", to="main")
+        app.send("orders.paid", {"order": 17}, key="a")
+        app.send("orders.paid", {"order": 18}, key="b", delay="1h")
+    done = subprocess.run(
+        [sys.executable, "-m", "twiceproof", "relay", "shop:app", "--until-idle"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.search(r"stopped after 1 messages; others wait, and the next is due in 3[56]\d\d s", done.stderr)
+
+
+@pytest.mark.slow
 def test_the_relay_command_publishes_until_it_is_told_to_stop(tmp_path: Path) -> None:
     log = tmp_path / "log"
     (tmp_path / "shop.py").write_text(SHOP.format(log=str(log), db=tmp_path / "shop.db"))
@@ -137,9 +157,12 @@ def test_the_messages_commands_list_show_resend_and_drop(tmp_path: Path) -> None
         assert "orders.paid" in run("list", "--state", "sent")
         assert '"order"' in run("show", "a")
         assert "messages resend a" in run("show", "a")
+        assert "refused: no such queue" in run("show", "a")
         assert "pending" in run("resend", "a", "--by", "ann")
         app.relay().run(until_idle=True)
-        assert "dropped" in run("drop", "a", "--yes")
+        renamed = run("resend", "a", "--as-new", "--by", "ann")
+        assert "has the new key tp_" in renamed and "dropped" in run("show", "a")
+        assert "dropped" in run("drop", renamed.split()[-6].rstrip(";"), "--yes")
         assert '"counts"' in run("list", "--json")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,11 @@ from tests.unit.outbox.stand_in import NO_ROUTE, SILENCE
 from tests.unit.outbox.test_relay import Stage
 from twiceproof import PayloadMismatch
 from twiceproof.brokers.base import Refused
+from twiceproof.outbox.lanes import LaneState, append_writes, lane_address
+from twiceproof.outbox.sending import MessageOrigin, Sending, make_messages
+from twiceproof.records import Written
+
+PER_BATCH = 40  # messages
 
 
 @pytest.fixture
@@ -61,13 +67,48 @@ def test_behind_one_that_was_not_confirmed_the_others_wait(stage: Stage, answer:
     assert [key for key in first if key != "x"] == ["a", "b", "c"]
 
 
-def test_a_poison_head_costs_one_commit_per_retry_however_many_wait_behind(stage: Stage) -> None:
-    stage.send(*(f"m{n}" for n in range(60)), order="o")
+def test_sending_behind_many_costs_two_commits(stage: Stage) -> None:
+    """The first is refused, and tells the number of the next place."""
+    stage.send(*(f"m{n}" for n in range(50)), order="o")
+    tried: list[object] = []
+    write = stage.app.store.write
+    stage.app.store.write = lambda *writes, **more: tried.append(writes) or write(*writes, **more)  # type: ignore[method-assign, func-returns-value]
+    stage.send("last", order="o")
+    assert len(tried) == 2
+
+
+def fill(stage: Stage, count: int) -> None:
+    """Write a lane of so many messages, in batches as large as the store takes."""
+    lane, known = lane_address("default", "main", "o"), LaneState()
+    for first in range(0, count, PER_BATCH):
+        messages = [_message(stage, f"m{n}") for n in range(first, min(first + PER_BATCH, count))]
+        writes: list[Any] = []
+        for number, message in enumerate(messages):
+            made = append_writes(lane, [message], LaneState(known.version, first + number + 1))
+            writes += [made[0], made[2]]
+        made = append_writes(lane, messages[-1:], LaneState(known.version, first + len(messages)))
+        written = stage.app.store.write(*writes, made[1]).block()
+        assert isinstance(written, Written)
+        known = LaneState(written.version, first + len(messages) + 1)
+
+
+def _message(stage: Stage, key: str) -> Any:
+    given = Sending("orders.paid", {"order": key}, key, "o")
+    return make_messages(stage.app.routing, given, key, MessageOrigin("test"))[0]
+
+
+@pytest.mark.parametrize("behind", [60, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_poison_head_costs_one_commit_per_retry_however_many_wait_behind(stage: Stage, behind: int) -> None:
+    fill(stage, behind)
     stage.broker.always["m0"] = NO_ROUTE
     commits: list[object] = []
+    reads: list[int] = []
     stage.app.store.on_commit.append(commits.append)  # type: ignore[attr-defined]
+    scan = stage.app.store.scan
+    stage.app.store.scan = lambda *args, **kwargs: reads.append(kwargs["limit"]) or scan(*args, **kwargs)  # type: ignore[method-assign, func-returns-value]
     stage.until_idle()
     assert len(commits) == 2  # taken, and put off
+    assert len(reads) == 1 and reads[0] <= 1_000  # its first tickets, not all of them
     assert stage.message("m0").starts == 1
     assert stage.message("m1").starts == 0
 
@@ -114,7 +155,7 @@ def test_a_lane_that_is_being_published_is_not_handed_out_again_by_a_send(stage:
     def meanwhile() -> None:
         stage.broker.after = lambda: None
         stage.send("b", order="o")
-        other.turn()
+        other.run_once()
 
     stage.broker.after = meanwhile
     stage.until_idle()
@@ -130,10 +171,10 @@ def test_a_relay_that_lost_its_lane_marks_nothing(stage: Stage) -> None:
         stage.broker.after = lambda: None
         stage.clock.advance(60)
         stage.broker.answers["b"] = [NO_ROUTE]
-        other.turn()
+        other.run_once()
 
     stage.broker.after = meanwhile
-    stage.relay.turn()
+    stage.relay.run_once()
     assert stage.relay.counts["not marked"] == 1
     assert stage.states() == {"a": "sent", "b": "pending"}  # as the other relay left it
     assert list(dict.fromkeys(stage.broker.keys)) == ["a", "b"]

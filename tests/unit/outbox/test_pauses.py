@@ -97,5 +97,5 @@ def test_the_commands_pause_show_and_resume(tmp_path: Path) -> None:
     assert "messages resume main" in listed
     (paused,) = json.loads(run("list", "--json"))["paused"]
     assert (paused["target"], paused["by"], paused["why"]) == ("main", "ada", "moving")
-    assert "published to again" in run("resume", "main")
+    assert "Publishing to main again" in run("resume", "main")
     assert json.loads(run("list", "--json"))["paused"] == []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.unit.outbox.stand_in import NO_ROUTE, SILENCE, StandInBroker
-from twiceproof import App, Misuse, PayloadMismatch, Retry
+from twiceproof import App, Misuse, PayloadMismatch, Retry, env, webhook
 from twiceproof.brokers.base import Refused
-from twiceproof.outbox.message import message_of
+from twiceproof.outbox.message import message_of, queue_of_target
 from twiceproof.outbox.relay import TargetRelay
 from twiceproof.prove.clocks import ManualClock
 
@@ -37,7 +38,7 @@ class Stage:
             self.app.send("orders.paid", {"order": key}, key=key, **more)
 
     def until_idle(self, relay: TargetRelay | None = None) -> float:
-        while (pause := (relay or self.relay).turn()) <= 0:
+        while (pause := (relay or self.relay).run_once()) <= 0:
             pass
         return pause
 
@@ -157,7 +158,7 @@ def test_a_target_that_is_away_is_asked_with_one_message_and_told_of_twice(
     stage.broker.away = True
     with caplog.at_level(logging.INFO, "twiceproof.relay"):
         for _ in range(50):
-            stage.clock.advance(stage.relay.turn())
+            stage.clock.advance(stage.relay.run_once())
         assert [len(asked) for asked in stage.broker.asked[:3]] == [20, 1, 1]
         assert max(len(asked) for asked in stage.broker.asked[1:]) == 1
         assert stage.message("m0").starts == 0  # no attempt of the message's own
@@ -169,6 +170,45 @@ def test_a_target_that_is_away_is_asked_with_one_message_and_told_of_twice(
     assert "is back" in caplog.records[-1].getMessage()
     assert len(caplog.records) == 2
     assert sorted(stage.broker.keys) == sorted(f"m{n}" for n in range(20))
+
+
+def test_after_a_short_outage_messages_are_published_within_seconds(stage: Stage) -> None:
+    stage.send("a", "b")
+    stage.send("c", order="o")
+    stage.broker.away = True
+    stage.until_idle()
+    stage.broker.away = False
+    began = stage.clock.monotonic()
+    pause = stage.relay.run_once()
+    while len(stage.broker.taken) < 3:
+        stage.clock.advance(max(0.01, pause))
+        pause = stage.relay.run_once()
+    assert stage.clock.monotonic() - began < 5  # and not when their hand-out expires, after 30
+    assert stage.message("a").starts == 0
+    assert stage.relay.counts["not marked"] == 0
+
+
+def test_each_reason_for_refusals_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.send(*(f"m{n}" for n in range(20)))
+    stage.broker.always = {f"m{n}": NO_ROUTE if n % 2 else SILENCE for n in range(20)}
+    for _ in range(2):
+        stage.until_idle()
+        stage.clock.advance(1)
+    lines = sorted(record.getMessage() for record in caplog.records)
+    assert lines == [
+        "could not publish m0 to main, will try again: no answer",
+        "could not publish m1 to main, will try again: no such queue",
+    ]
+
+
+def test_a_broker_that_is_declared_wrongly_is_said_in_its_own_words(caplog: pytest.LogCaptureFixture) -> None:
+    with App("memory://") as app:
+        app.broker("main", "amq://host")
+        app.route("orders.*", to="main")
+        app.send("orders.paid", {}, key="a")
+        app.relay().run(until_idle=True)
+        assert [record.state for record in app.store.scan("message").block().records] == ["pending"]
+    assert "cannot be reached, will try again: 'amq' is not a broker" in caplog.records[0].getMessage()
 
 
 def test_a_relay_that_was_stopped_past_its_lease_marks_nothing(stage: Stage) -> None:
@@ -189,13 +229,25 @@ def test_a_relay_that_was_stopped_past_its_lease_marks_nothing(stage: Stage) -> 
     other.close()
 
 
+def test_it_knows_when_what_a_killed_relay_was_handed_is_due(stage: Stage) -> None:
+    stage.send("a")
+    stage.app.store.due("message", queues=[queue_of_target("default", "main")], limit=1, hide=30.0).block()
+    assert stage.until_idle() > 0
+    assert stage.broker.keys == []
+    assert stage.relay.next_in == pytest.approx(30.0, abs=1.0)
+    stage.clock.advance(31)
+    stage.until_idle()
+    stage.relay.run_once()
+    assert (stage.broker.keys, stage.relay.next_in) == (["a"], None)
+
+
 def test_a_busy_tenant_does_not_hold_up_another(stage: Stage) -> None:
     for n in range(1_200):
         stage.app.of("noisy").send("orders.paid", {}, key=f"n{n}")
     relay = stage.relay
-    relay.turn()
+    relay.run_once()
     stage.app.of("quiet").send("orders.paid", {}, key="q")
-    relay.turn()
+    relay.run_once()
     assert "q" in stage.broker.asked[1]
     assert len(stage.broker.asked[0]) == len(stage.broker.asked[1]) == 500
 
@@ -252,7 +304,7 @@ class TestReview:
 
         stage.broker.after = die
         with pytest.raises(SystemExit):
-            stage.relay.turn()
+            stage.relay.run_once()
         stage.broker.after = lambda: None
         stage.clock.advance(60)
         other = stage.new_relay()
@@ -264,7 +316,7 @@ class TestReview:
     def test_what_was_not_handed_over_is_not_taken_for_published(self, stage: Stage, order: str | None) -> None:
         stage.send("a", "b", order=order)
         stage.broker.away = True
-        stage.relay.turn()
+        stage.relay.run_once()
         assert set(stage.states().values()) == {"pending"}
         stage.broker.away = False
         for _ in range(3):
@@ -290,7 +342,7 @@ class TestReview:
 
         stage.broker.after = die
         with pytest.raises(SystemExit):
-            stage.relay.turn()
+            stage.relay.run_once()
         stage.broker.after = lambda: None
         stage.send("b", order="o")
         stage.clock.advance(60)
@@ -343,3 +395,65 @@ def test_two_routes_are_two_messages_with_one_key_and_never_to_one_target(stage:
     stage.app.route("*", to="second")
     with pytest.raises(Misuse, match="Two routes"):
         stage.app.send("orders.paid", {}, key="b")
+
+
+def test_two_webhooks_that_differ_never_share_a_target(stage: Stage) -> None:
+    first = webhook("https://one.example.com/hook", env("FIRST"), name="partner")
+    stage.app.route("bills.*", to=first)
+    stage.app.route("returns.*", to=first)
+    for other in ("partner", "main"):
+        with pytest.raises(Misuse, match="differs from this webhook"):
+            stage.app.route("mails.*", to=webhook("https://two.example.com/hook", env("SECOND"), name=other))
+
+
+def test_what_was_handed_out_late_is_left_to_the_next_round(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.send("a")
+    store = stage.app.store
+    due = store.due
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        answer = due(*args, **options).block()
+        stage.clock.advance(25)
+        return SimpleNamespace(block=lambda: answer)
+
+    monkeypatch.setattr(store, "due", slowly)
+    stage.relay.run_once()
+    assert stage.broker.asked == []  # another relay may have it before this one had published it
+    monkeypatch.undo()
+    stage.clock.advance(30)
+    stage.until_idle()
+    assert stage.broker.keys == ["a"]
+
+
+# -- the store's clock ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{}, {"order": "account:1"}], ids=["alone", "in a lane"])
+@pytest.mark.parametrize("goes_on", [True, False], ids=["a relay that goes on", "a relay that begins"])
+def test_what_was_sent_while_the_stores_clock_was_ahead_does_not_wait(
+    stage: Stage, more: dict[str, Any], goes_on: bool
+) -> None:
+    standing = stage.app.relay().targets[0]
+    standing.run_once()
+    stage.clock.set_wall(3_600)
+    stage.send("a", **more)
+    if goes_on:
+        stage.broker.answers["a"] = [SILENCE]
+        standing.run_once()
+    else:
+        stage.app.relay().targets[0]._hand_out(1)  # a relay that dies with it
+    stage.clock.set_wall(-3_600)
+    relay = standing if goes_on else stage.app.relay().targets[0]
+    relay.run_once()
+    stage.clock.advance(120)  # after its retry, or the dead relay's lease
+    stage.until_idle(relay)
+    assert stage.states() == {"a": "sent"}
+
+
+def test_a_message_for_a_lane_from_the_future_does_not_keep_it_there(stage: Stage) -> None:
+    stage.clock.set_wall(3_600)
+    stage.send("a", order="account:1")
+    stage.clock.set_wall(-3_600)
+    stage.send("b", order="account:1")
+    stage.until_idle()
+    assert stage.states() == {"a": "sent", "b": "sent"}

@@ -137,6 +137,23 @@ def by_async_sqlalchemy(ledger: Ledger, commit: bool, messages: Work) -> None:
     asyncio.run(work())
 
 
+def by_async_session(ledger: Ledger, commit: bool, messages: Work) -> None:
+    import sqlalchemy
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    async def work() -> None:
+        engine = create_async_engine(
+            ledger.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=sqlalchemy.NullPool
+        )
+        async with AsyncSession(engine) as session:
+            await session.execute(sqlalchemy.text("INSERT INTO stock VALUES ('a')"))
+            async with ledger.app.outbox(session) as outbox:
+                messages(session, outbox)
+            await (session.commit() if commit else session.rollback())
+
+    asyncio.run(work())
+
+
 def by_psycopg(ledger: Ledger, commit: bool, messages: Work) -> None:
     import psycopg
 
@@ -200,6 +217,7 @@ WAYS = [
     pytest.param("pg", by_sqlalchemy, id="sqlalchemy-psycopg", marks=PG),
     pytest.param("pg", by_session, id="session-psycopg", marks=PG),
     pytest.param("pg", by_async_sqlalchemy, id="sqlalchemy-asyncpg", marks=PG),
+    pytest.param("pg", by_async_session, id="session-asyncpg", marks=PG),
 ]
 
 
@@ -357,25 +375,56 @@ def test_an_autocommit_connection_and_another_database_are_refused(pg: Ledger, p
     assert pg.keys() == ["y"]
 
 
+class Counting:
+    """The statements of a connection."""
+
+    def __init__(self, url: str) -> None:
+        import psycopg
+
+        self.statements: list[Any] = []
+        told = self.statements.append
+
+        class Cursor(psycopg.Cursor[Any]):
+            def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+                told(query)
+                return super().execute(query, *args, **kwargs)
+
+        self.connection = psycopg.connect(url, cursor_factory=Cursor)
+
+
 @PG
 @pytest.mark.parametrize("count", [1, 7, 250])
-def test_a_transaction_has_two_more_statements_however_many_messages(pg: Ledger, count: int) -> None:
-    import psycopg
-
-    statements: list[bytes] = []
-
-    class Counting(psycopg.Cursor[Any]):
-        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-            statements.append(query)
-            return super().execute(query, *args, **kwargs)
-
-    with psycopg.connect(pg.url, cursor_factory=Counting) as db, db.transaction(), pg.app.outbox(db) as outbox:
-        db.execute("INSERT INTO stock VALUES ('a')")
+@pytest.mark.parametrize("rows", [True, False])
+def test_a_transaction_has_one_more_statement_behind_rows_and_two_without(pg: Ledger, count: int, rows: bool) -> None:
+    counting = Counting(pg.url)
+    with counting.connection as db, db.transaction(), pg.app.outbox(db) as outbox:
+        if rows:
+            db.execute("INSERT INTO stock VALUES ('a')")
         for n in range(count):
             outbox.send("orders.paid", {"n": n}, key=f"m{n}")
-    assert len(statements) == 1 + 2
-    assert not any(b"notify" in str(one).lower().encode() for one in statements)  # it would serialize all commits
+    assert len(counting.statements) == 2
+    assert not any(b"notify" in str(one).lower().encode() for one in counting.statements)  # it serializes all commits
     assert len(pg.keys()) == count
+
+
+@PG
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_with_sqlalchemy_another_database_is_refused_too(pg: Ledger, postgres_server: Any, driver: str) -> None:
+    import psycopg
+
+    other = postgres_server.create_database()
+    with psycopg.connect(other) as db:
+        db.execute("CREATE TABLE stock (name text)")
+    there = Ledger.__new__(Ledger)
+    there.url, there.app = other, pg.app
+    with pytest.raises(Misuse, match="another database"):
+        (by_sqlalchemy if driver == "psycopg" else by_async_sqlalchemy)(there, True, one_message)
+    postgres_server.drop_database(other)
+    assert pg.keys() == []
+
+
+def one_message(db: Any, outbox: Any) -> None:
+    outbox.send("orders.paid", {}, key="x")
 
 
 @PG

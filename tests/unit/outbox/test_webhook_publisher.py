@@ -6,12 +6,17 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
 
-from twiceproof import App, env
+from tests.unit.effects.ssrf_corpus import CLOSED_URLS
+from twiceproof import App, Misuse, env
 from twiceproof.brokers.base import Confirmed, OutgoingMessage, Refused, Unconfirmed
-from twiceproof.effects.webhook_client import Outbound, signed_headers
+from twiceproof.effects.webhook_client import WebhookClient, signed_headers
+from twiceproof.inbound.source import Envelope
+from twiceproof.inbound.sources.standard_webhooks import StandardWebhooks
 from twiceproof.outbox.routing import webhook
 from twiceproof.outbox.webhook_publisher import WebhookPublisher
 
@@ -57,7 +62,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def publisher(receiver: Receiver, **more: Any) -> WebhookPublisher:
-    sender = Outbound(allow=("127.0.0.0/8",), http=True, timeout=2.0)
+    sender = WebhookClient(allow=("127.0.0.0/8",), http=True, timeout=2.0)
     return WebhookPublisher(receiver.url, lambda: [SECRET], sender=sender, timeout=2.0, **more)
 
 
@@ -77,6 +82,28 @@ def test_each_attempt_has_the_same_id_and_a_new_timestamp_and_signature(receiver
     assert first["webhook-signature"] == signed_headers("a", 1_700_000_000.0, body, [SECRET])["webhook-signature"]
     assert first["webhook-signature"] != second["webhook-signature"]
     assert (first["ce-type"], first["content-type"]) == ("orders.paid", "application/json")
+
+
+def test_the_official_library_accepts_it_and_not_its_changed_twin(receiver: Receiver) -> None:
+    assert publisher(receiver).publish([message("a")], 30) == [Confirmed("200")]
+    ((headers, body),) = receiver.requests
+    assert Webhook(SECRET).verify(body, headers) == {"n": 1}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body.replace(b"1", b"2"), headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body, headers | {"webhook-id": "b"})
+
+
+@pytest.mark.parametrize("secret", ["", "  ", "\t", "\u200b", [SECRET, " "]])
+def test_a_secret_with_nothing_visible_is_refused_when_it_is_declared(secret: Any) -> None:
+    with pytest.raises(Misuse, match="give it a secret"):
+        webhook("https://shop.example/hook", secret)
+
+
+def test_no_trick_leads_to_an_address_that_is_not_public() -> None:
+    for url in CLOSED_URLS:
+        (answer,) = WebhookPublisher(url, lambda: [SECRET]).publish([message("a")], 30)
+        assert isinstance(answer, Refused) and answer.final, url
 
 
 def test_what_the_receiver_answers_decides(receiver: Receiver) -> None:
@@ -129,3 +156,28 @@ def test_a_route_to_a_webhook_reads_its_secret_when_it_sends(
         app.relay().run(until_idle=True)
         found = app.store.scan("message").block().records
         assert [record.state for record in found] == ["parked"]  # plain http is not permitted
+
+
+def test_one_message_with_letters_outside_ascii_does_not_hold_up_the_others(receiver: Receiver) -> None:
+    headers = {"correlation-id": "bestellung-№5", "ce-id": "№5 at 100%", "ce-type": "orders.paid"}
+    foreign = OutgoingMessage("hook", "№5", b"{}", "orders.paid", headers=headers)
+    assert publisher(receiver).publish([message("a"), foreign, message("b")], 30) == [Confirmed("200")] * 3
+    (sent,) = [given for given, _ in receiver.requests if given["webhook-id"] not in ("a", "b")]
+    assert (sent["correlation-id"], sent["ce-id"]) == ("bestellung-%E2%84%965", "%E2%84%965%20at%20100%25")
+
+
+def test_a_header_that_breaks_its_line_is_refused_for_good_and_holds_up_no_other(receiver: Receiver) -> None:
+    broken = OutgoingMessage("hook", "x", b"{}", headers={"x-note": "a\r\nx-other: b"})
+    refused, confirmed = publisher(receiver).publish([broken, message("b")], 30)
+    assert isinstance(refused, Refused)
+    assert refused.final
+    assert confirmed == Confirmed("200")
+
+
+@pytest.mark.parametrize("key", ["order.17.paid", "№5", "shop%3Aorder:17"])
+def test_our_own_source_takes_what_is_posted_whatever_the_key(receiver: Receiver, key: str) -> None:
+    publisher(receiver).publish([message(key)], 30)
+    ((headers, body),) = receiver.requests
+    delivery = Envelope("hook", body, headers, received_at=float(headers["webhook-timestamp"]))
+    assert StandardWebhooks().verify(delivery, [SECRET], delivery.received_at) == ""
+    assert unquote(headers["webhook-id"]) == key
