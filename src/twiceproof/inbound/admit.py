@@ -1,12 +1,10 @@
-"""Admits a delivery: verify it, read its events, claim each event, start its run, answer the sender.
-
-Also replays dead letters, through the same claims.
-"""
+"""Admits a delivery: verify it, read its events, claim each event, start its run, answer the sender."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -52,11 +50,7 @@ from ..operations import Concurrently, InThread, Operation
 from ..records import Address
 from .dead_letters import (
     DeadLetter,
-    body_of_letter,
-    find_letter,
     keep_letter,
-    mark_replayed,
-    read_events,
     write_events,
 )
 from .hook import DEFAULT_RETRY_SECONDS, Hook
@@ -64,7 +58,7 @@ from .redaction import redact
 from .reply import Reply, not_verified, too_large
 from .source import DeliveryOutcome, Envelope, Event, Handshake, Poison, Reading, Source, report
 
-__all__ = ["Admission", "Admitted", "EventNote", "admit", "refused", "replay_letter"]
+__all__ = ["Admission", "Admitted", "EventNote", "admit", "refused"]
 
 
 log = logging.getLogger("twiceproof.inbound")
@@ -90,13 +84,15 @@ class EventNote(Struct, frozen=True, omit_defaults=True):
     type: str = ""
     delivery: str = ""
     attempt: str = ""
+    message: str = ""  # the key of the message that it came in, if that is not the event's id
 
 
 class Admission:
     """Admits the events of one delivery to one hook."""
 
-    def __init__(self, parts: Runtime, hook: Hook, envelope: Envelope) -> None:
-        self.parts = parts
+    def __init__(self, runtime: Runtime, hook: Hook, envelope: Envelope) -> None:
+        self.runtime = runtime
+        self.tenant = runtime.tenant  # whose events and runs these are; a hook is declared once for all tenants
         self.hook = hook
         self.envelope = envelope
 
@@ -151,7 +147,7 @@ class Admission:
         first = next((one for one in refused if not one.event), refused[0])
         events = [one.event for one in refused] if first.event else []
         letter = yield from keep_letter(
-            self.parts.claims,
+            self.runtime.claims,
             self.hook.name,
             self.envelope,
             first.reason,
@@ -170,21 +166,21 @@ class Admission:
 
     def _admit(self, event: Event) -> Operation[Admitted]:
         try:
-            ask = self._claim_request(event)
+            request = self.request_for(event)
         except Misuse as error:
             return refused(error)
-        scope = ClaimScope(self.parts.claims, self.parts.heartbeat, ask)
+        scope = ClaimScope(self.runtime.claims, self.runtime.heartbeat, request)
         taken = yield from scope.enter()
         if isinstance(taken, Held):
             return (yield from self._start_run(event, scope))
         if isinstance(taken, Mismatch):
             other = PayloadMismatch(
-                "it was delivered before, with different contents", operation=ask.operation, key=ask.key
+                "it was delivered before, with different contents", operation=request.operation, key=request.key
             )
             return refused(other)
         admitted = (yield from self._redelivered(taken)) if isinstance(taken, Done) else self._blocked(taken)
         if admitted.outcome != "new":
-            self.parts.claims.duplicates.blocked(self.hook.target, ask.key, self.hook.name, tenant=ask.tenant)
+            self.runtime.claims.duplicates.blocked(self.hook.target, request.key, self.hook.name, tenant=request.tenant)
         return admitted
 
     def _blocked(self, taken: EnterOutcome) -> Admitted:
@@ -197,18 +193,19 @@ class Admission:
             return Admitted("review", taken.run)
         return Admitted("failed" if isinstance(taken, Failed) else "duplicate")
 
-    def _claim_request(self, event: Event) -> ClaimRequest:
+    def request_for(self, event: Event) -> ClaimRequest:
+        """Return what is claimed for an event. One whose id cannot be a key is refused."""
         if not event.id:
             raise KeyRefused("the event has no id to claim")
         key, policy = validate_key(event.id), self.hook.policy
-        at = address_of(policy.tenant, policy.operation, key)
+        at = address_of(self.tenant, policy.operation, key)
         return ClaimRequest(
             at=at,
             operation=policy.operation,
             key=key,
-            owner=self.parts.owner(),
+            owner=self.runtime.owner(),
             lease=policy.lease,
-            tenant=policy.tenant,
+            tenant=self.tenant,
             fingerprint=self._fingerprint(event),
             repeat=policy.repeat,
         )
@@ -233,7 +230,7 @@ class Admission:
         except Exception as error:  # noqa: BLE001 - the mapping or the flow rejects this event: stored for inspection
             yield from scope.release()  # so that a redelivery is processed
             return refused(error)
-        yield from self._complete(scope, EventNote(run, event.type, event.delivery, event.attempt))
+        yield from self._complete(scope, self._note(event, run))
         if self.hook.wait is not None and run:
             return (yield from self._outcome_of(run, "new"))
         return Admitted("new", run)
@@ -247,10 +244,30 @@ class Admission:
             return "", True
         token = source_var.set(self.hook.name)  # duplicates blocked by the flow's own key are counted under this hook
         try:
-            handle, first = yield from self.hook.flow.begin(*arguments, from_json=True)
+            handle, first = yield from self._begin(arguments, event)
         finally:
             source_var.reset(token)
         return run_id(handle.at.space), first
+
+    def _begin(self, arguments: tuple[Any, Any], event: Event, **work: Any) -> Operation[tuple[Handle, bool]]:
+        return (
+            yield from self.hook.flow.of(self.tenant).begin(
+                *arguments, from_json=True, event=self._cause(event), **work
+            )
+        )
+
+    def _cause(self, event: Event) -> tuple[str, str, str]:
+        """Return what the run keeps of its event, so that `twiceproof trace` leads from the one to the other."""
+        return self.hook.policy.operation, event.name, self.message
+
+    @property
+    def message(self) -> str:
+        """The key that the sender gave the message of this delivery; a webhook has none beside its event's id."""
+        return ""
+
+    def _note(self, event: Event, run: str = "") -> EventNote:
+        message = self.message if self.message != event.id else ""
+        return EventNote(run, event.type, event.delivery, event.attempt, message)
 
     def _complete(self, scope: ClaimScope, note: EventNote) -> Operation[None]:
         """Record the run. A claim lost meanwhile is harmless: its new holder started the same run."""
@@ -258,7 +275,7 @@ class Admission:
 
     def _outcome_of(self, run: str, outcome: DeliveryOutcome) -> Operation[Admitted]:
         """Wait up to `hook.wait` for the run's end. Return `outcome` if it succeeds or takes longer."""
-        handle = Handle(self.parts, self._claim_of(run), self.hook.flow.results)
+        handle = Handle(self.runtime, self._claim_of(run), self.hook.flow.results)
         try:
             yield from handle.result(self.hook.wait)
         except NeedsReview:
@@ -290,11 +307,11 @@ class Admission:
 
     def _state_of(self, run: str) -> Operation[str]:
         """Return the run's state. Only "done" is cached, because it is final."""
-        now = self.parts.clock.monotonic()
+        now = self.runtime.clock.monotonic()
         if self.hook.recent_runs.has(run, now):
             return DONE
         try:
-            found = (yield from self.parts.store.read(self._claim_of(run))).record
+            found = (yield from self.runtime.store.read(self._claim_of(run))).record
         except Misuse:  # a run of another tenant
             return DONE
         if found is not None and found.state != DONE:
@@ -306,13 +323,13 @@ class Admission:
         try:
             from ..flows.history.review import retry_run  # rare: loaded when it is needed
 
-            yield from retry_run(self.parts.store, self._claim_of(run))
+            yield from retry_run(self.runtime.store, self._claim_of(run))
         except Misuse:  # its effects were undone, or another process retried it first
             return False
         return True
 
     def _claim_of(self, run: str) -> Address:
-        return require_own_run(self.hook.policy.tenant, run_address(space_of_run(run)))
+        return require_own_run(self.tenant, run_address(space_of_run(run)))
 
 
 def refused(error: Exception) -> Admitted:
@@ -333,29 +350,31 @@ PRECEDENCE: tuple[DeliveryOutcome, ...] = (
 )
 
 
-def admit(parts: Runtime, hook: Hook | None, envelope: Envelope) -> Operation[Reply]:
+def admit(runtime: Runtime, hook: Hook | None, envelope: Envelope) -> Operation[Reply]:
     """Return the reply for the sender. The store is not touched before the delivery is verified."""
     if hook is None:
         return not_verified()
     handshake = hook.source.greet(envelope)
     if handshake is not None and not hook.source.greets_by_secret:
         return handshake.reply
-    refusal = yield from _refuse_unverified(hook, envelope, parts)
+    refusal = yield from _refuse_unverified(hook, envelope, runtime)
     if refusal is not None or handshake is not None:
         return refusal or handshake.reply  # type: ignore[union-attr]
     try:
-        return (yield from _admit_verified(Admission(parts, hook, envelope)))
+        live = yield from hook.live(runtime.tenant)  # None: what is live has no such trigger
+        admission = None if live is None else (live.admission or Admission)(runtime, live, envelope)
+        return not_verified() if admission is None else (yield from _admit_verified(admission))
     except StoreError as error:
         log.error("%s: the store failed during a delivery; the sender was told to retry: %s", hook.name, error)
         return hook.source.answer("unavailable", retry_in=5 * DEFAULT_RETRY_SECONDS)
 
 
-def _refuse_unverified(hook: Hook, envelope: Envelope, parts: Runtime) -> Operation[Reply | None]:
+def _refuse_unverified(hook: Hook, envelope: Envelope, runtime: Runtime) -> Operation[Reply | None]:
     """Return the refusal of a delivery that is too large or fails verification; None if it may be read."""
     source = hook.source
     if len(envelope.body) > source.largest:
         return too_large(source.largest)
-    secrets, now = hook.secrets(), parts.clock.now()
+    secrets, now = hook.secrets(), runtime.clock.now()
     try:
         if source.waits:
             refused = yield from InThread(lambda: source.verify(envelope, secrets, now))
@@ -389,44 +408,3 @@ def _read(source: Source, envelope: Envelope) -> Reading:
 
 
 ADMITTED = ("new", "duplicate", "review")
-
-
-def replay_letter(parts: Runtime, hooks: Mapping[str, Hook], name: str) -> Operation[list[Admitted]]:
-    """Admit a stored delivery again, under the same claims. It was verified when it was received."""
-    letter = yield from find_letter(parts.store, parts.tenant, name)
-    hook, body = _hook(hooks, letter), (yield from body_of_letter(parts.store, letter))
-    envelope = Envelope(letter.hook, body, letter.headers, letter.tenant, letter.received_at)
-    admission = (hook.admission or Admission)(parts, hook, envelope)
-    reading = read_events(body) if letter.redacted else hook.source.read(envelope)
-    if isinstance(reading, Handshake | Poison):
-        reason = reading.reason if isinstance(reading, Poison) else "it is a handshake"
-        raise Misuse(f"{letter.id} still cannot be read: {reason}. Correct the source's options, or let it expire.")
-    admitted = yield from admission.admit_each(_events_to_replay(letter, reading))
-    if letter.refused_events or all(one.outcome in ADMITTED for one in admitted):
-        yield from mark_replayed(parts.store, letter, _still_refused(letter, admitted))
-    return admitted
-
-
-def _still_refused(letter: DeadLetter, admitted: Sequence[Admitted]) -> list[str]:
-    """The events that were not admitted, including those that the source no longer finds in the body."""
-    taken = {one.event for one in admitted if one.outcome in ADMITTED}
-    taken -= {one.event for one in admitted if one.outcome not in ADMITTED}
-    return [name for name in letter.refused_events if name not in taken]
-
-
-def _events_to_replay(letter: DeadLetter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
-    if not letter.refused_events:
-        return reading
-    found = [one for one in reading if isinstance(one, Event) and one.name in letter.refused_events]
-    if not found:  # an empty replay has no failures, and would delete the letter
-        raise Misuse(
-            f"{letter.id} no longer contains event {letter.refused_events[0][:80]!r} as its source reads it. "
-            "Correct the source's options, or let it expire."
-        )
-    return found
-
-
-def _hook(hooks: Mapping[str, Hook], letter: DeadLetter) -> Hook:
-    if letter.hook not in hooks:
-        raise Misuse(f"{letter.id} was received by {letter.hook!r}, which this app does not declare; name another app.")
-    return hooks[letter.hook]

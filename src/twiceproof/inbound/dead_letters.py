@@ -25,12 +25,14 @@ from .source import Envelope, Event
 __all__ = [
     "INLINE",
     "DeadLetter",
+    "LetterPage",
     "body_of_letter",
     "find_letter",
     "fits",
     "inline",
     "keep_letter",
     "letters",
+    "list_letters",
     "mark_replayed",
     "piece_addresses",
     "pieces",
@@ -103,6 +105,8 @@ def _redacted(event: Event, paths: Collection[str], fingerprint: Callable[[Event
 
 DAY = 86_400.0
 KEEP = 30 * DAY
+OPERATION = "hook@dead-letters"
+MOST_LETTERS = 1_000  # that are read for one page
 HEADERS = frozenset({"content-type", "user-agent", "content-encoding"})  # others may hold secrets
 MOST_NAMES = 256 * 1024  # characters
 
@@ -161,7 +165,7 @@ def keep_letter(
     name = f"ltr_{sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
     at = _address(envelope.tenant, name)
     body = kept if fits(claims.store, len(kept)) else b""
-    beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never expires before the letter
+    beside = yield from pieces(claims.blobs, at.space, body, KEEP + DAY)  # never expires before the letter
     letter = DeadLetter(
         name,
         hook,
@@ -244,6 +248,32 @@ def body_of_letter(store: Store, letter: DeadLetter) -> Operation[bytes]:
     return (yield from _read_pieces(store, _address(letter.tenant, letter.id).space, letter.pieces))
 
 
+class LetterPage(Struct, frozen=True):
+    """One page of a list. `after` is the cursor of the next one; None marks the last."""
+
+    letters: Sequence[DeadLetter]
+    after: str | None
+    before: str | None = None
+
+
+def list_letters(
+    store: Store, tenant: str, hook: str = "", *, limit: int = 100, after: str | None = None
+) -> Operation[LetterPage]:
+    """Return some dead letters of a tenant, the newest first where the store has that order. Each brings its body, so
+    that a page of them is large."""
+    from ..claims.lists import list_records  # a late import: `App` is imported faster without it
+
+    prefix = space_of(tenant, OPERATION, "")
+
+    def meant(record: Record) -> bool:
+        return record.at.space.startswith(prefix) and hook in ("", _letter_of(record).hook)
+
+    found = yield from list_records(
+        store, [(DEAD_LETTER_KIND, None)], meant, limit=limit, after=after, most_read=MOST_LETTERS
+    )
+    return LetterPage([_letter_of(record) for record in found.records], found.after, found.before)
+
+
 def letters(store: Store, tenant: str, hook: str = "") -> Operation[list[DeadLetter]]:
     """Return all dead letters of a tenant, newest first."""
     kept = [_letter_of(record) for record in (yield from scan_all(store, DEAD_LETTER_KIND))]
@@ -260,21 +290,27 @@ def find_letter(store: Store, tenant: str, name: str) -> Operation[DeadLetter]:
     return _letter_of(record)
 
 
-def mark_replayed(store: Store, letter: DeadLetter, left: Sequence[str]) -> Operation[None]:
+def mark_replayed(store: Store, letter: DeadLetter, left: Sequence[str], by: str = "") -> Operation[None]:
     """Remove the admitted events from a letter. Once none is left, delete letter and body in one batch: a new letter
-    of the same body, stored in between, would lose its pieces.
+    of the same body, stored in between, would lose its pieces. `by`: who replayed it, for the record.
     """
+    from ..claims.acts import act_beside  # a late import: `App` is imported faster without it
+
     at = _address(letter.tenant, letter.id)
     found = yield from store.read(at)
     if found.record is None or _letter_of(found.record) != letter:
         return  # changed meanwhile: the next replay removes them
     if left and tuple(left) == letter.refused_events:
         return
+    act = act_beside(
+        store, found.record, "replay", by, said=letter.hook, note=f"{len(left)} events left" if left else ""
+    )
     if left:
-        yield from store.write(_kept(at, structs.replace(letter, event="", events=tuple(left)), found, None))
+        yield from store.write(_kept(at, structs.replace(letter, event="", events=tuple(left)), found, None), *act)
         return
     beside = (yield from _pieces_at(store, at.space, letter.pieces)).values()
-    removed = yield from store.write(*(Remove(one.at, version=one.version) for one in (found.record, *beside)))
+    gone = [Remove(one.at, version=one.version) for one in (found.record, *beside)]
+    removed = yield from store.write(*gone, *(act if len(gone) < store.batch_limit else ()))
     if isinstance(removed, Written):
         yield from delete_blobs(beside)
 
@@ -284,7 +320,7 @@ def _allowed(headers: dict[str, str], beginnings: tuple[str, ...]) -> dict[str, 
 
 
 def _address(tenant: str, name: str) -> Address:
-    return Address(space_of(tenant, "hook@letters", name), DEAD_LETTER_KIND, "self")
+    return Address(space_of(tenant, OPERATION, name), DEAD_LETTER_KIND, "self")
 
 
 def _letter_of(record: Record) -> DeadLetter:

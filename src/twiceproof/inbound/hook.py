@@ -7,22 +7,26 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, get_args
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from ..claims.claim import validate_name
 from ..claims.policy import Policy
 from ..errors import ForgottenEarlyWarning, Misuse
 from ..flows.flow import Flow
 from ..keys.key import is_blank
+from ..operations import Operation
 from .source import Envelope, Event, Source
 
 __all__ = [
     "DEFAULT_RETRY_SECONDS",
+    "HOOK",
     "RECENT_SECONDS",
     "Hook",
+    "HookShape",
     "OnFailed",
     "RecentRuns",
     "Secrets",
+    "hook_shape",
     "operation_of",
     "secret_reader",
     "span",
@@ -75,17 +79,16 @@ class Hook(Struct, frozen=True):
     redact: tuple[str, ...] = ()
     recent_runs: RecentRuns = field(default_factory=RecentRuns)  # runs seen done a moment ago
     admission: Callable[..., Any] | None = None  # what admits its events, if not `Admission`
+    latest: Callable[[Hook, str], Operation[Hook | None]] | None = None  # as a tenant's live release of the flow has it
 
     @property
     def target(self) -> str:
         """What its events start; duplicates are counted under it."""
         return self.flow.name
 
-    def of(self, tenant: str) -> Hook:
-        """Return the same hook for another tenant, whose events and runs are separate."""
-        if tenant == self.policy.tenant:
-            return self
-        return structs.replace(self, flow=self.flow.of(tenant), policy=structs.replace(self.policy, tenant=tenant))
+    def live(self, tenant: str) -> Operation[Hook | None]:
+        """Return the hook as the tenant's live release of its flow has it; None if that has no such trigger."""
+        return self if self.latest is None else (yield from self.latest(self, tenant))
 
     def arguments(self, event: Event, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Return the flow's arguments: one parameter gets the whole value, several get its fields. None: ignore it."""
@@ -94,6 +97,42 @@ class Hook(Struct, frozen=True):
             return None
         whole = len(self.flow.inputs.names) == 1 or not isinstance(given, dict)
         return ((given,), {}) if whole else ((), given)
+
+
+class HookShape(Struct, frozen=True, kw_only=True):
+    """What is declared of a webhook; its secrets are never shown. Times are in seconds.
+
+    `deadline`: how soon the sender wants a reply. `retry_window`: how long it repeats an event. `keep`: how long the
+    event is recognised as a duplicate, null for ever; if that is shorter, it is not `kept_long_enough`. Without
+    `secret_set`, deliveries of a sender that signs are refused.
+    """
+
+    name: str
+    path: str
+    source: str
+    flow: str
+    signed: bool
+    deadline: float
+    retry_window: float
+    keep: float | None
+    kept_long_enough: bool
+    secret_set: bool
+
+
+def hook_shape(hook: Hook) -> HookShape:
+    keep, source = hook.policy.life.keep, hook.source
+    return HookShape(
+        name=hook.name,
+        path=f"/hooks/{hook.name}",
+        source=source.name,
+        flow=hook.target,
+        signed=source.signed,
+        deadline=source.deadline,
+        retry_window=source.retry_window,
+        keep=keep,
+        kept_long_enough=keep is None or keep >= source.retry_window,
+        secret_set=any(hook.secrets()),
+    )
 
 
 def secret_reader(secret: str | Collection[str] | Secrets, source: Source) -> Secrets:
@@ -116,9 +155,12 @@ def _current(read: Secrets) -> tuple[str, ...]:
     return tuple(one for one in ((found,) if isinstance(found, str) else found) if not is_blank(one))
 
 
+HOOK = "hook."  # begins the operation of a webhook's events
+
+
 def operation_of(name: str) -> str:
     """Return the operation name for the claims on a hook's events."""
-    return f"hook.{validate_name('webhook', name)}"
+    return HOOK + validate_name("webhook", name)
 
 
 def validate_on_failed(value: OnFailed) -> OnFailed:

@@ -1,8 +1,10 @@
-"""Replies independent of the transport: problem+json, JSON bodies, and the Idempotency-Key header."""
+"""Replies independent of the transport: problem+json, JSON bodies, and the Idempotency-Key header.
+
+Which reply a delivery gets is decided in `admit.py` (the outcome) and `source.py` (the sender's form of it).
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from math import ceil
@@ -10,6 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+
+from ..keys.canonical import duplicate_name
 
 __all__ = [
     "JSON",
@@ -125,41 +129,6 @@ def read_json(body: bytes, content_type: str) -> msgspec.Raw:
         raise Unreadable(_refused(400, "unreadable-body", f"The body is not JSON: {error}.")) from None
     _refuse_duplicate_names(text)
     return msgspec.Raw(text or "null")
-
-
-def duplicate_name(text: str | bytes) -> str | None:
-    """Return a name that occurs twice in one object, or None.
-
-    Some parsers take the first of them and some the last, so the checked value may not be the one acted on.
-    """
-    try:  # fast path: encoded again, it is the same text unless it is spelled differently or has a duplicate
-        if msgspec.json.encode(msgspec.json.decode(text)) == msgspec.json.format(_bytes(text), indent=-1):
-            return None
-    except (msgspec.DecodeError, RecursionError):  # an endless number; nested too deeply
-        pass
-    try:
-        json.loads(text, object_pairs_hook=_refuse_repeats, parse_int=str)
-    except _DuplicateName as found:
-        return str(found)
-    except RecursionError:
-        return None
-    return None
-
-
-class _DuplicateName(Exception):
-    pass
-
-
-def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise _DuplicateName(name)
-        seen.add(name)
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text
 
 
 def _refuse_duplicate_names(text: str) -> None:

@@ -66,9 +66,9 @@ def envelope(source: str, body: bytes, headers: Iterable[tuple[str, str]], **mor
 
 
 class InboundOutcome(Struct, frozen=True):
-    """The outcome of one event, claim or start, with the key and run to find it by. `door` names the entry point."""
+    """The outcome of one event, claim or start, with its key and run. `entry_point`: the webhook or service."""
 
-    door: str
+    entry_point: str
     outcome: str
     key: str = ""
     run: str = ""
@@ -84,11 +84,11 @@ def collect() -> list[InboundOutcome]:
     return outcomes
 
 
-def report(door: str, outcome: str, *, key: str = "", run: str = "") -> None:
+def report(entry_point: str, outcome: str, *, key: str = "", run: str = "") -> None:
     """Add an outcome to the collected list, if there is one."""
     outcomes = _outcomes.get()
     if outcomes is not None:
-        outcomes.append(InboundOutcome(door, outcome, key, run))
+        outcomes.append(InboundOutcome(entry_point, outcome, key, run))
 
 
 WINDOW = 300.0  # seconds by which a signed time may differ from ours, in both directions

@@ -13,9 +13,9 @@ from tests.unit.flows.stage import Stage
 from tests.unit.inbound.post import SECRET, Post, posted
 from twiceproof import App, Misuse
 from twiceproof.claims.retention import sweep
-from twiceproof.inbound.admit import replay_letter
 from twiceproof.inbound.dead_letters import letters
 from twiceproof.inbound.hook import RECENT_SECONDS
+from twiceproof.inbound.replay import replay_letter
 from twiceproof.inbound.reply import Reply
 from twiceproof.inbound.sources import SOURCES, find_source
 from twiceproof.operations import block
@@ -137,7 +137,7 @@ def test_an_event_whose_flow_refuses_it_is_kept_aside_and_taken_in_by_a_replay(s
     (letter,) = block(letters(app.store, "default"))
     assert "KeyError" in letter.reason
     strict["on"] = False
-    assert [one.outcome for one in block(replay_letter(app.parts, app.hooks, letter.id))] == ["new"]
+    assert [one.outcome for one in block(replay_letter(app.runtime, app.hooks, letter.id))] == ["new"]
     work(app)
     assert stage.effects == {"17": 1} and not block(letters(app.store, "default"))
     assert said(app.receive(*posted({"id": "17"})))["state"] == "duplicate"
@@ -159,7 +159,7 @@ def test_a_replay_that_does_not_help_keeps_the_letter(stage: Stage) -> None:
     app.receive(*posted(b"{nonsense"))
     (letter,) = block(letters(app.store, "default"))
     with pytest.raises(Misuse, match="still cannot be read"):
-        block(replay_letter(app.parts, app.hooks, letter.id))
+        block(replay_letter(app.runtime, app.hooks, letter.id))
     assert block(letters(app.store, "default"))
 
 
@@ -358,7 +358,7 @@ def test_declared_fields_reach_neither_the_flow_nor_the_store(stage: Stage) -> N
     app.receive(*posted({"id": "17", "card": {"number": "4242-canary", "name": "A"}}))
     app.receive(*posted(b'{"card": "4242-canary'))
     work(app)
-    kept = [record.body for kind in ("claim", "step", "letter") for record in app.store.scan(kind).block().records]
+    kept = [record.body for kind in ("claim", "step", "dead-letter") for record in app.store.scan(kind).block().records]
     assert kept and not [body for body in kept if "canary" in body or "NDI0Mi" in body]
 
 

@@ -124,15 +124,18 @@ def test_what_is_redacted_cannot_be_guessed_from_a_fingerprint(tmp_path: Path) -
     shop.app.close()
 
 
+CARD = "4242808042426060"  # four digits are found in a ledger by chance
+
+
 @pytest.mark.parametrize("shape", [{"card": "NUMBER"}, {"card.number": "NUMBER"}, {"lines": ["NUMBER"]}])
 def test_however_a_declared_field_is_written_its_fingerprint_tells_nothing_of_it(tmp_path: Path, shape: Any) -> None:
     shop = Shop(tmp_path)
     first, second, other = (
         json.dumps({"id": "one", "total": total, **shape}).replace("NUMBER", number).encode()
-        for number, total in (("4242", 5), ("1111", 5), ("4242", 6))
+        for number, total in ((CARD, 5), ("1111222233334444", 5), (CARD, 6))
     )
     assert shop.deliver(first) == 200
-    assert b"4242" not in shop.files()
+    assert CARD.encode() not in shop.files()
     answer = shop.app.receive("post", second, [("X-Sign", signature(second, SECRET))])
     assert json.loads(answer.body)["state"] == "duplicate"
     answer = shop.app.receive("post", other, [("X-Sign", signature(other, SECRET))])

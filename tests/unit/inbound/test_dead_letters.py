@@ -16,8 +16,8 @@ from twiceproof import App
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import sweep
 from twiceproof.inbound import dead_letters as letter_body
-from twiceproof.inbound.admit import replay_letter
 from twiceproof.inbound.dead_letters import DeadLetter, letters
+from twiceproof.inbound.replay import replay_letter
 from twiceproof.inbound.source import Poison
 from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Remove
@@ -55,7 +55,7 @@ class Shop:
         return block(letters(self.app.store, "default"))
 
     def replay(self, letter: DeadLetter) -> list[str]:
-        return [one.outcome for one in block(replay_letter(self.app.parts, self.app.hooks, letter.id))]
+        return [one.outcome for one in block(replay_letter(self.app.runtime, self.app.hooks, letter.id))]
 
     def work(self) -> list[str]:
         self.app.worker().run(until_idle=True)
@@ -118,7 +118,7 @@ def paid(size: int = 10) -> dict[str, str]:
 
 def everything_kept(app: App) -> str:
     """Also what is written as base64."""
-    kinds = ("letter", "resource", "claim", "step")
+    kinds = ("dead-letter", "resource", "claim", "step")
     bodies = [record.body for kind in kinds for record in app.store.scan(kind).block().records]
     inside = [msgspec.json.decode(body).get("body", "") for body in bodies if body.startswith("{")]
     pieces = [record.body for record in app.store.scan("resource").block().records]
@@ -239,7 +239,7 @@ def test_a_delivery_of_many_events_is_kept_once_however_many_of_them_were_refuse
     assert shop.deliver(body) == (200, "poison")
     (letter,) = shop.letters()
     assert sorted(letter.events) == sorted(one["id"] for one in some(500)) and "KeyError" in letter.reason
-    kept = sum(len(record.body) for record in shop.app.store.scan("letter").block().records)
+    kept = sum(len(record.body) for record in shop.app.store.scan("dead-letter").block().records)
     assert kept < 2 * len(body)
     shop.bug = False
     assert shop.replay(letter) == ["new"] * 500
@@ -300,7 +300,7 @@ def test_a_redelivery_leaves_the_letter_as_it_is_and_another_body_has_its_own(ch
 def test_an_event_that_is_refused_later_joins_those_of_the_same_body(choosy: Choosy, stage: Stage) -> None:
     choosy.refused = {"i1"}
     choosy.deliver(some(3))
-    before = choosy.app.store.scan("letter").block().records[0].due_at
+    before = choosy.app.store.scan("dead-letter").block().records[0].due_at
     choosy.refused = {"i1", "i0"}
     stage.clock.advance(29 * 86_400)
     claim = choosy.app.store.read(address_of("default", "hook.post", "i0")).block().record
@@ -309,7 +309,7 @@ def test_an_event_that_is_refused_later_joins_those_of_the_same_body(choosy: Cho
     choosy.deliver(some(3))
     (letter,) = choosy.letters()
     assert sorted(letter.events) == ["i0", "i1"]
-    assert choosy.app.store.scan("letter").block().records[0].due_at == pytest.approx(before)
+    assert choosy.app.store.scan("dead-letter").block().records[0].due_at == pytest.approx(before)
 
 
 def test_a_delivery_with_an_unreadable_event_is_kept_as_a_whole_and_once(stage: Stage) -> None:
@@ -350,7 +350,7 @@ def test_a_letter_of_an_earlier_form_is_read_replayed_and_removed(shop: Shop, ev
         "received_at": 1.0,
         **({"event": event} if event else {}),
     }
-    at = Address(f"default/hook@letters/{name}", "letter", "self")
+    at = Address(f"default/hook@dead-letters/{name}", "dead-letter", "self")
     shop.app.store.write(Insert(at, msgspec.json.encode(old).decode(), "kept")).block()
     (letter,) = shop.letters()
     meant = [event] if event else ["17", "18"]

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.flows.stage import Stage
 from tests.unit.inbound.post import SECRET, Post, posted
 from twiceproof import App, Misuse
-from twiceproof.inbound.admit import replay_letter
 from twiceproof.inbound.dead_letters import INLINE, letters
+from twiceproof.inbound.replay import replay_letter
 from twiceproof.operations import block
 
 GRID = {"id": "1", "topic": "/shop", "eventType": "paid", "subject": "orders/1"}
@@ -73,7 +73,7 @@ def test_a_replay_of_it_does_nothing_twice_and_keeps_it(stage: Stage) -> None:
     app = shop(stage)
     deliver(app, "event_grid", [GRID, {}])
     (letter,) = block(letters(app.store, "default"))
-    words = [one.outcome for one in block(replay_letter(app.parts, app.hooks, letter.id))]
+    words = [one.outcome for one in block(replay_letter(app.runtime, app.hooks, letter.id))]
     assert sorted(words) == ["duplicate", "poison"]
     work(app)
     assert stage.effects == {"1": 1}
@@ -85,7 +85,7 @@ def test_a_letter_of_an_odd_id_is_not_lost_by_a_replay_that_takes_nothing_in(sta
     app = shop(stage, Post())
     app.receive(*posted({"id": odd}))
     (letter,) = block(letters(app.store, "default"))
-    assert [one.outcome for one in block(replay_letter(app.parts, app.hooks, letter.id))] == ["poison"]
+    assert [one.outcome for one in block(replay_letter(app.runtime, app.hooks, letter.id))] == ["poison"]
     assert block(letters(app.store, "default")) == [letter]
 
 
@@ -101,5 +101,5 @@ def test_a_letter_whose_event_is_not_in_it_any_more_is_kept(stage: Stage) -> Non
     (letter,) = block(letters(app.store, "default"))
     later = shop(stage, Elsewhere())
     with pytest.raises(Misuse, match="no longer contains event"):
-        block(replay_letter(later.parts, later.hooks, letter.id))
+        block(replay_letter(later.runtime, later.hooks, letter.id))
     assert block(letters(app.store, "default")) == [letter]

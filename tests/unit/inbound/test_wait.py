@@ -34,7 +34,7 @@ class Shop:
 
     def _pause(self, space: str, seconds: float) -> InThread[None]:
         def wait() -> None:
-            self.app.parts.clock.sleep(seconds)
+            self.app.runtime.clock.sleep(seconds)
             if self.meanwhile:
                 self.meanwhile.pop(0)()
 

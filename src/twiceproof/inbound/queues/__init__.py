@@ -1,1 +1,1 @@
-"""Consumers of queues: a delivery becomes an envelope, is admitted as a webhook's is, and then settled."""
+"""Consumers of queues: a delivery becomes an envelope, is admitted like a webhook's, and then settled."""

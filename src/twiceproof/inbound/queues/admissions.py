@@ -28,13 +28,15 @@ from ...claims.held_claim import ClaimScope, EnterOutcome
 from ...claims.results import Packed
 from ...errors import BadWrite, Misuse, StoreError
 from ...flows.engine.context import giving
+from ...flows.handle import Handle
 from ...flows.runtime import Runtime
 from ...flows.workers.log import About, about_var
 from ...keys import validate_key
 from ...operations import Concurrently, InThread, Operation, Raised, Returned, UserCall
-from ..admit import REFUSED_OUTCOMES, Admission, Admitted, EventNote, refused
+from ..admit import REFUSED_OUTCOMES, Admission, Admitted, refused
 from ..source import Envelope, Event, Handshake, Poison
-from .messages import envelope_of
+from .messages import delivery_of, envelope_of
+from .ordered_deliveries import follow_tail
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -46,6 +48,7 @@ __all__ = [
     "RunAdmission",
     "admit_delivery",
     "admit_together",
+    "order_of",
     "settlement_of",
 ]
 
@@ -63,15 +66,32 @@ class QueueAdmission(Admission):
     """Claims the message's key, then starts its run."""
 
     hook: Consumer
+    order = ""  # the order key of its message
+
+    @property
+    def message(self) -> str:
+        return str(delivery_of(self.envelope)["key"])
 
     def _admit(self, event: Event) -> Operation[Admitted]:
         try:
             return (yield from super()._admit(event))
-        except BadWrite as error:  # of this message alone: a retry would fail in the same way
+        except BadWrite as error:  # only this message's fault: a retry would fail in the same way
             return refused(error)
 
+    def _start(self, event: Event) -> Operation[tuple[str, bool]]:
+        if self.hook.order is not None:  # before fields are redacted
+            self.order = self.hook.order.make(self.envelope, event.payload)
+        return (yield from super()._start(event))
+
+    def _begin(self, arguments: tuple[Any, Any], event: Event, **work: Any) -> Operation[tuple[Handle, bool]]:
+        if self.hook.order is None:
+            return (yield from super()._begin(arguments, event))
+        operation, begin = self.hook.queue_operation, super()._begin
+        run = lambda before: begin(arguments, event, follows=before)  # noqa: E731 - one use
+        return (yield from follow_tail(self.runtime, operation, self.order, run))
+
     def _is_retried(self, one: Admitted) -> bool:
-        """A broker keeps what is requeued, so that nothing is lost which could not be stored here."""
+        """Whether it is requeued: the broker keeps the message, so nothing is lost that could not be stored here."""
         return one.outcome in REFUSED_OUTCOMES
 
 
@@ -120,7 +140,7 @@ class InlineAdmission(QueueAdmission):
             yield from scope.release()
             return refused(error)
         yield from scope.begin()
-        about = about_var.set(About(key=event.id, door=self.hook.name))
+        about = about_var.set(About(key=event.id, entry_point=self.hook.name))
         source = source_var.set(self.hook.name)
         try:
             finding: Returned | Raised = yield ConsumerCall(work, awaited=self.hook.awaits)
@@ -130,8 +150,8 @@ class InlineAdmission(QueueAdmission):
             scope.end()
         if isinstance(finding, Raised):
             return (yield from self._failed(scope, finding.error))
-        note = EventNote(type=event.type, delivery=event.delivery, attempt=event.attempt)
-        ended = yield from scope.complete(Packed(inline=Raw(msgspec.json.encode(note))), self.hook.policy.life)
+        note = Packed(inline=Raw(msgspec.json.encode(self._note(event))))
+        ended = yield from scope.complete(note, self.hook.policy.life)
         return self._blocked(ended) if isinstance(ended, LostHold) else Admitted("new")
 
     def _call(self, event: Event) -> Callable[[], object]:
@@ -142,9 +162,9 @@ class InlineAdmission(QueueAdmission):
         return lambda: function.call(arguments)
 
     def _failed(self, scope: ClaimScope, error: BaseException) -> Operation[Admitted]:
-        """Record the failure. A final one, or one too many, gives the key back and makes a dead letter."""
+        """Record the failure. After a final one, or after too many, release the key and store a dead letter."""
         policy, fault = self.hook.policy, fault_of(error, retryable=True)
-        verdict = self.parts.verdicts.judge(error, policy.not_done)
+        verdict = self.runtime.verdicts.judge(error, policy.not_done)
         if verdict not in CLEAN_VERDICTS and policy.repeat != "safe":
             yield from scope.park(fault, unknown_after(fault))
             return self._in_review()
@@ -156,19 +176,19 @@ class InlineAdmission(QueueAdmission):
         return Admitted("failed", reason=why)
 
     def _redelivered(self, done: Done) -> Operation[Admitted]:
-        """There is no run; a claim that a person settled has any result."""
+        """Answer a redelivery. There is no run, and a claim settled by a person may have any result."""
         yield from ()
         return Admitted("duplicate")
 
     def _blocked(self, taken: EnterOutcome) -> Admitted:
         if isinstance(taken, InReview):
             return self._in_review()
-        if isinstance(taken, Busy):  # the work takes as long as it takes: others look again when the lease may be over
+        if isinstance(taken, Busy):  # the work has no time limit: others try again when the lease may be over
             return Admitted("busy", retry_in=min(LONGEST_AGAIN, max(1.0, taken.retry_after)))
         return super()._blocked(taken)
 
     def _in_review(self) -> Admitted:
-        """The message is kept as a dead letter: if its work was not done, there is something to do it with."""
+        """Store the message as a dead letter, so that its work can be done later if it was not done."""
         return Admitted("poison", reason=REVIEWED)
 
 
@@ -178,16 +198,16 @@ Reading = Sequence[Event | Poison]
 
 
 def admit_together(
-    parts: Runtime, consumer: Consumer, deliveries: Sequence[QueueDelivery]
+    runtime: Runtime, consumer: Consumer, deliveries: Sequence[QueueDelivery]
 ) -> Operation[list[tuple[QueueDelivery, Admitted]]]:
     """Admit a batch at the same time, so that their writes share commits. Each has an outcome of its own.
 
-    Messages with one key come one after the other: the later ones would find the key busy.
+    Messages with the same key are admitted one after the other: the later ones would find the key busy.
     """
     rounds: list[list[tuple[QueueDelivery, Envelope, Reading]]] = []
     seen: dict[str, int] = {}
     for delivery in deliveries:
-        envelope, reading = _read(parts, consumer, delivery)
+        envelope, reading = _read(runtime, consumer, delivery)
         first = reading[0]
         turn = seen.get(first.name, 0) if isinstance(first, Event) else 0
         if isinstance(first, Event):
@@ -197,18 +217,18 @@ def admit_together(
         rounds[turn].append((delivery, envelope, reading))
     admitted: list[tuple[QueueDelivery, Admitted]] = []
     for group in rounds:
-        outcomes = yield from Concurrently([_admit(parts, consumer, envelope, read) for _, envelope, read in group])
+        outcomes = yield from Concurrently([_admit(runtime, consumer, envelope, read) for _, envelope, read in group])
         admitted += [(delivery, one) for (delivery, _, _), one in zip(group, outcomes, strict=True)]
     return admitted
 
 
-def admit_delivery(parts: Runtime, consumer: Consumer, delivery: QueueDelivery) -> Operation[Admitted]:
+def admit_delivery(runtime: Runtime, consumer: Consumer, delivery: QueueDelivery) -> Operation[Admitted]:
     """Admit one delivery. Every fault is an outcome, so that the delivery is settled."""
-    return (yield from _admit(parts, consumer, *_read(parts, consumer, delivery)))
+    return (yield from _admit(runtime, consumer, *_read(runtime, consumer, delivery)))
 
 
-def _read(parts: Runtime, consumer: Consumer, delivery: QueueDelivery) -> tuple[Envelope, Reading]:
-    envelope = envelope_of(delivery, consumer.name, consumer.policy.tenant, parts.clock.now())
+def _read(runtime: Runtime, consumer: Consumer, delivery: QueueDelivery) -> tuple[Envelope, Reading]:
+    envelope = envelope_of(delivery, consumer.name, runtime.tenant, runtime.clock.now())
     try:
         reading = consumer.source.read(envelope)
     except RecursionError:
@@ -217,11 +237,22 @@ def _read(parts: Runtime, consumer: Consumer, delivery: QueueDelivery) -> tuple[
     return envelope, [reading] if isinstance(reading, Poison) else reading
 
 
-def _admit(parts: Runtime, consumer: Consumer, envelope: Envelope, reading: Reading) -> Operation[Admitted]:
+def order_of(runtime: Runtime, consumer: Consumer, delivery: QueueDelivery) -> str:
+    """Return the order key of a delivery. A delivery that cannot be read has a line of its own, and becomes a dead
+    letter.
+    """
+    envelope, reading = _read(runtime, consumer, delivery)
+    if consumer.order is not None and isinstance(reading[0], Event):
+        return f"={consumer.order.make(envelope, reading[0].payload)}"
+    return f"?{id(delivery)}"
+
+
+def _admit(runtime: Runtime, consumer: Consumer, envelope: Envelope, reading: Reading) -> Operation[Admitted]:
     assert consumer.admission is not None  # noqa: S101 - every consumer has one
     try:
+        consumer = (yield from consumer.live(runtime.tenant)) or consumer  # type: ignore[assignment]
         with _correlated(envelope):
-            return (yield from consumer.admission(parts, consumer, envelope).admit_all(reading))[0]  # type: ignore[no-any-return]
+            return (yield from consumer.admission(runtime, consumer, envelope).admit_all(reading))[0]  # type: ignore[no-any-return, misc]
     except StoreError as error:
         return Admitted("unavailable", reason=str(error))
     except Exception as error:

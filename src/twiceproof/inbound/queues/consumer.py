@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from inspect import iscoroutinefunction
 from typing import Any, Literal, get_args
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from ...claims.error_classification import NotDoneErrors
 from ...claims.error_messages import unsafe_store
@@ -21,6 +21,7 @@ from ..redaction import read_paths
 from ..source import Envelope, Event
 from .admissions import InlineAdmission, QueueAdmission, RunAdmission
 from .messages import MessageKey, QueueSource, arguments_of, refuse_changing_fields, refuse_unsteady_parameters
+from .ordered_deliveries import OrderKey
 
 __all__ = [
     "ConsumeOptions",
@@ -47,7 +48,7 @@ _NO_FLOW: Any = None  # of an inline consumer
 
 
 class Consumer(Hook, frozen=True):
-    """A declared consumer. Each delivery is admitted as a webhook's is, and then settled by its own outcome."""
+    """A declared consumer. Each delivery is admitted like a webhook's, and then settled by its own outcome."""
 
     broker: str = ""
     place: str = ""
@@ -57,18 +58,13 @@ class Consumer(Hook, frozen=True):
     parameters: Any = None  # the same function's `Arguments`
     awaits: bool = False  # that function is an `async def`
     attempts: int = 0  # of that function, after which a message becomes a dead letter
-    key_text: str = ""  # where the key comes from, for people
+    key_text: str = ""  # description of the key, for people
+    order: OrderKey | None = None
+    queue_operation: str = ""  # retention of the claims on its messages, if there are any
 
     @property
     def target(self) -> str:
         return self.name if self.function is not None else self.flow.name
-
-    def of(self, tenant: str) -> Consumer:
-        """Return the same consumer for another tenant. Its dead letters are replayed there."""
-        if tenant == self.policy.tenant:
-            return self
-        flow = self.flow if self.function is not None else self.flow.of(tenant)
-        return structs.replace(self, flow=flow, policy=structs.replace(self.policy, tenant=tenant))
 
     def arguments(self, event: Event, envelope: Envelope) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         given = event.payload if self.make is None else self.make(event.payload)
@@ -82,6 +78,7 @@ class ConsumeOptions(Struct, frozen=True, kw_only=True):
     """The options of `app.consume`, as they were given."""
 
     key: str | Callable[..., str] | None = None
+    order: str | Callable[..., str] | None = None
     name: str | None = None
     prefetch: int | None = None
     poison: OnPoison = "ack"
@@ -97,7 +94,7 @@ class ConsumeOptions(Struct, frozen=True, kw_only=True):
 
 
 def starting_consumer(
-    parts: Runtime, at: str, flow: Flow, told: ConsumeOptions, make: MakeInput | None = None
+    runtime: Runtime, at: str, flow: Flow, told: ConsumeOptions, make: MakeInput | None = None
 ) -> Consumer:
     """Return a consumer whose messages start runs. Without `key=` a message has one claim, its run's."""
     named = _named(at, told)
@@ -107,41 +104,45 @@ def starting_consumer(
             f"{title} has no key=, so that its messages are remembered by the runs of {flow.name}; give keep= and "
             "lease= to @app.flow, or give key=."
         )
-    asking, version_in = flow.asking, "" if flow.order is None else flow.order.version_argument
-    refuse_changing_fields(title, [field for field in asking.maker.fields if field.name in ("headers", "delivery")])
-    refuse_unsteady_parameters(title, asking.arguments, flow.policy.ignore, version_in)
-    key = _key(parts, title, told)
+    claim_requests, version_in = flow.claim_requests, "" if flow.order is None else flow.order.version_argument
+    refuse_changing_fields(
+        title, [field for field in claim_requests.maker.fields if field.name in ("headers", "delivery")]
+    )
+    refuse_unsteady_parameters(title, claim_requests.arguments, flow.policy.ignore, version_in)
+    key, order = _key(runtime, title, told), _order(title, told)
     headers = ("",) if "headers" in flow.inputs.names else ()
     return Consumer(
         title,
-        QueueSource(key, native=False, largest=told.largest, needs=headers),
+        QueueSource(key, native=False, largest=told.largest, needs=headers, order=order),
         lambda: (),
         flow,
-        _policy(parts, named.operation, told, LEASE, "safe") if key else flow.policy,
+        _policy(runtime, named.operation, told, LEASE, "safe") if key else flow.policy,
         make,
         on_failed=validate_on_failed(told.on_failed),
         admission=QueueAdmission if key else RunAdmission,
         **_shared(named, told, PREFETCH),
         key_text=_key_text(told) or f"the key of {flow.name}",
+        order=order,
     )
 
 
-def inline_consumer(parts: Runtime, at: str, function: Callable[..., Any], told: ConsumeOptions) -> Consumer:
+def inline_consumer(runtime: Runtime, at: str, function: Callable[..., Any], told: ConsumeOptions) -> Consumer:
     """Return a consumer that calls a function for each message, under a claim on the message's key."""
     named = _named(at, told)
     title = named.title
-    if told.repeat == "never" and parts.store.best_effort and not parts.best_effort:
+    if told.repeat == "never" and runtime.store.best_effort and not runtime.best_effort:
         raise unsafe_store(f"{title} may never be repeated blindly", declare='repeat="safe"')
     if told.attempts < 1:
         raise Misuse(f"{title}: attempts={told.attempts} would never call the function; give one or more.")
     inputs = Inputs(function, title)
     headers = ("",) if "headers" in inputs.names else ()
+    order = _order(title, told)
     return Consumer(
         title,
-        QueueSource(_key(parts, title, told), native=True, largest=told.largest, needs=headers),
+        QueueSource(_key(runtime, title, told), native=True, largest=told.largest, needs=headers, order=order),
         lambda: (),
         _NO_FLOW,
-        _policy(parts, named.operation, told, INLINE_LEASE, told.repeat),
+        _policy(runtime, named.operation, told, INLINE_LEASE, told.repeat),
         admission=InlineAdmission,
         **_shared(named, told, INLINE_PREFETCH),
         function=inputs,
@@ -149,6 +150,7 @@ def inline_consumer(parts: Runtime, at: str, function: Callable[..., Any], told:
         awaits=iscoroutinefunction(function),
         attempts=told.attempts,
         key_text=_key_text(told) or "the sender's id",
+        order=order,
     )
 
 
@@ -173,7 +175,7 @@ def refuse_namesake(known: Mapping[str, Consumer], new: Consumer) -> None:
 class _Named(Struct, frozen=True):
     broker: str
     place: str
-    title: str  # as people see it; a webhook's name has no slash
+    title: str  # shown to people; a webhook's name has no slash
 
     @property
     def operation(self) -> str:
@@ -188,22 +190,26 @@ def _named(at: str, told: ConsumeOptions) -> _Named:
     return _Named(broker, place, f"{broker}/{told.name or place}")
 
 
-def _key(parts: Runtime, title: str, told: ConsumeOptions) -> MessageKey | None:
-    return None if told.key is None else MessageKey(title, told.key, told.stable, parts.clock)
+def _key(runtime: Runtime, title: str, told: ConsumeOptions) -> MessageKey | None:
+    return None if told.key is None else MessageKey(title, told.key, told.stable, runtime.clock)
+
+
+def _order(title: str, told: ConsumeOptions) -> OrderKey | None:
+    return None if told.order is None else OrderKey(title, told.order)
 
 
 def _key_text(told: ConsumeOptions) -> str:
     return told.key if isinstance(told.key, str) else getattr(told.key, "__name__", "")
 
 
-def _policy(parts: Runtime, operation: str, told: ConsumeOptions, lease: float, repeat: Repeat) -> Policy:
+def _policy(runtime: Runtime, operation: str, told: ConsumeOptions, lease: float, repeat: Repeat) -> Policy:
     return make_policy(
         operation,
-        tenant=parts.tenant,
+        tenant=runtime.tenant,
         repeat=repeat,
         lease=lease if told.lease is None else told.lease,
         keep=DEFAULT_KEEP if told.keep is None else told.keep,
-        where=parts.where,
+        where=runtime.where,
         not_done=told.not_done,
     )
 
@@ -218,6 +224,7 @@ def _shared(title: _Named, told: ConsumeOptions, prefetch: int) -> dict[str, Any
     read_paths(told.redact)
     return {
         "broker": title.broker,
+        "queue_operation": title.operation,
         "place": title.place,
         "prefetch": most,
         "poison": told.poison,

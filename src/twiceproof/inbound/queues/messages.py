@@ -1,8 +1,8 @@
 """A queue's delivery as an envelope, the event in it, and the key of that event.
 
 A key must be the same at every delivery of a message. It is made by `key=`, a template or a function over `body`,
-`headers` and `delivery`, or it is the id that the sender gave. Delivery tags, receipt handles, counts of deliveries and
-lock tokens are new each time: they are refused as keys, and are not handed to a flow.
+`headers` and `delivery`, or it is the sender's id. Delivery tags, receipt handles, counts of deliveries and lock tokens
+differ at each delivery: they are refused as keys, and are not passed to a flow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 log = logging.getLogger("twiceproof.consume")
 
-PREFIX = "twiceproof-delivery-"  # of the headers that carry a delivery's stable fields, into dead letters too
+PREFIX = "twiceproof-delivery-"  # prefix of the headers that carry a delivery's stable fields, also into dead letters
 STABLE = ("place", "key", "sequence", "partition")  # the fields of a delivery that a redelivery shares
 BESIDE = ("headers", "delivery")  # what a function may take beside the body
 CARRIED = ("ce-", "correlation-id", "traceparent")  # headers that a dead letter keeps
@@ -89,19 +89,25 @@ class MessageHeaders(dict[str, str]):
 # -- a delivery as an envelope -------------------------------------------------------------------
 
 
-def envelope_of(delivery: QueueDelivery, door: str, tenant: str, now: float) -> Envelope:
-    """Return the delivery as it is admitted and, if need be, stored. What is new at each delivery is left out."""
+def envelope_of(delivery: QueueDelivery, entry_point: str, tenant: str, now: float) -> Envelope:
+    """Return the delivery for admission and, if need be, storage, without the fields that differ at each delivery."""
     headers = {name: value for name, value in delivery.headers.items() if not _is_ours(name) and name not in CHANGING}
     found = {name: getattr(delivery, name) for name in STABLE}
     headers |= {f"{PREFIX}{name}": str(value) for name, value in found.items() if value not in ("", None)}
     if delivery.content_type:
         headers["content-type"] = delivery.content_type
+    headers = {_as_text(name): _as_text(value) for name, value in headers.items()}
     times = "" if delivery.times is None else str(delivery.times)
-    return Envelope(door, delivery.body, headers, tenant, now, query=times)  # new each time: no dead letter keeps it
+    return Envelope(entry_point, delivery.body, headers, tenant, now, query=times)  # differs each time
+
+
+def _as_text(value: str) -> str:
+    """Escape half surrogate pairs, which no store takes: some clients read bytes that are not UTF-8 as such."""
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a header is one of those set here: a sender must not be able to set them."""
+    """Whether a header is one that we set: a sender must not be able to set it."""
     return name.startswith(PREFIX)
 
 
@@ -156,7 +162,7 @@ class MessageKey:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The headers that it is made of, which a dead letter keeps; all of them for a function that takes them."""
+        """The headers that the key uses, which a dead letter keeps; all of them for a function that takes them."""
         if self.maker.is_function:
             return ("",) if "headers" in self.maker.takes or not self.maker.takes else ()
         used = [field for field in self.maker.fields if field.name == "headers" and field.steps]
@@ -169,7 +175,7 @@ class MessageKey:
         if self._watch.is_on:
             try:
                 self._watch.look(arguments, key, self._clock.now())
-            except UnstableKeyWarning as warning:  # where warnings are errors, it must not cost the message
+            except UnstableKeyWarning as warning:  # if warnings are errors, the message must not be lost
                 log.warning("%s", warning)
         return key
 
@@ -185,7 +191,7 @@ def _suspect(field: TemplateField) -> Suspect | None:
 
 
 def refuse_changing_fields(title: str, fields: Collection[TemplateField]) -> None:
-    """Refuse a key that is new at each delivery: every redelivery would be new work."""
+    """Refuse a key that differs at each delivery: every redelivery would be new work."""
     for field in fields:
         name = str(field.steps[0].to) if field.steps else ""
         if field.name == "delivery" and name not in STABLE:
@@ -210,11 +216,20 @@ class QueueSource(Source):
     name = "queue"
     signed = False
 
-    def __init__(self, key: MessageKey | None, *, native: bool, largest: int, needs: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        key: MessageKey | None,
+        *,
+        native: bool,
+        largest: int,
+        needs: tuple[str, ...] = (),
+        order: MessageKey | None = None,
+    ) -> None:
         self.key = key
-        self.native = native and key is None  # the sender's own id is the key, and without one there is none
+        self.order = order
+        self.native = native and key is None  # the sender's own id is the key; without one there is no key
         self.largest = largest
-        self.needs = (PREFIX, *CARRIED, *(key.needs if key else ()), *needs)
+        self.needs = (PREFIX, *CARRIED, *(key.needs if key else ()), *(order.needs if order else ()), *needs)
 
     def read(self, envelope: Envelope) -> Reading:
         body = self._body(envelope)
@@ -223,6 +238,11 @@ class QueueSource(Source):
         name = self._id(envelope, body)
         if isinstance(name, Poison):
             return name
+        if self.order is not None:
+            try:
+                self.order.make(envelope, body)
+            except Exception as error:  # noqa: BLE001 - a user's function
+                return Poison(f"its order key cannot be made: {type(error).__name__}: {error}")
         return [Event(name, body, envelope.header("ce-type"), envelope.header(f"{PREFIX}sequence"), envelope.query)]
 
     def _body(self, envelope: Envelope) -> Any:
@@ -247,9 +267,9 @@ class QueueSource(Source):
 
 
 def refuse_unsteady_parameters(title: str, arguments: Arguments, ignore: Collection[str], version_in: str) -> None:
-    """Refuse a flow that takes what differs when a message is published twice, and compares it.
+    """Refuse a flow that takes, and compares, fields that differ when a message is published twice.
 
-    `version_in` is the argument that the version of an ordered flow is in: it is part of the key.
+    `version_in` is the argument with an ordered flow's version, which is part of the key.
     """
     taken = [name for name in BESIDE if name in arguments.signature.parameters]
     seen = {name.partition(".")[0] for name in ignore}

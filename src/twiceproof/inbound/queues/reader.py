@@ -1,7 +1,7 @@
-"""Reads a queue: receive, admit, settle; and what happens while the store or the broker is away.
+"""Reads a queue: receives, admits and settles deliveries, and survives outages of the store and the broker.
 
 One thread for each consumer, with a connection of its own. It never has more than `prefetch` deliveries, and
-acknowledges none before its claim is durable. A delivery that it does not settle comes again.
+acknowledges none before its claim is durable. An unsettled delivery comes again.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from math import ceil
 from queue import Empty, SimpleQueue
-from time import monotonic
-from typing import cast
 
 from msgspec import Struct
 
@@ -23,23 +21,24 @@ from ...errors import BrokerUnavailable, Misuse, StoreError, StoreUnavailable
 from ...flows.runtime import Runtime
 from ...flows.workers.worker import RunExecutor
 from ...operations import Operation
-from ...outbox.routing import Target
 from ...records import Address
 from ..admit import Admitted
 from ..hook import span
-from .admissions import LONGEST_AGAIN, RunAdmission, admit_delivery, admit_together, settlement_of
+from .admissions import LONGEST_AGAIN, RunAdmission, admit_delivery, admit_together, order_of, settlement_of
 from .consumer import Consumer
 from .messages import NO_KEY, QueueSource
+from .ordered_deliveries import OrderedDeliveries, ReaderLease
 
-__all__ = ["OpenedBroker", "QueueReader", "QueueReaders", "broker_opener", "forgotten_early", "make_readers"]
+__all__ = ["SHORT_WAIT", "WAIT", "OpenedBroker", "QueueReader", "forgotten_early"]
 
 
 log = logging.getLogger("twiceproof.consume")
 
-FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0  # seconds, while the broker or the store is away
+FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0  # seconds, while the broker or the store cannot be reached
 WAIT = 1.0  # seconds that a receive waits: as long as an idle reader may take to stop
-SHORT_WAIT = 0.05  # the same while functions run, whose ends are to be settled
+SHORT_WAIT = 0.05  # the same while functions run that must be settled when they end
 LEAST_HOLD = 2.0  # seconds by which a delivery is extended, at least
+COUNT_EVERY = 15.0  # seconds
 PROBE = Address("~consumers", "probe", "self")
 
 Answer = tuple[QueueDelivery, Admitted]
@@ -53,7 +52,7 @@ class OpenedBroker(Struct, frozen=True):
 
 
 class _Outage:
-    """Something that is away: one line when it goes, one when it is back, and a growing pause between two tries."""
+    """An outage: one log line when it begins, one when it ends, and growing pauses between tries."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -61,7 +60,7 @@ class _Outage:
         self.is_on = False
 
     def begin(self, error: object) -> float:
-        """Return in how many seconds to try again."""
+        """Return after how many seconds to try again."""
         if not self.is_on:
             log.warning("%s, will try again: %s", self._what, error)
         self.is_on = True
@@ -76,7 +75,7 @@ class _Outage:
 
 
 class _Held:
-    """A delivery that is being admitted, and until when the broker leaves it with us."""
+    """A delivery that is being admitted, and until when the broker reserves it for us."""
 
     __slots__ = ("delivery", "span", "until")
 
@@ -95,11 +94,13 @@ class _Held:
 class QueueReader:
     """Reads the queue of one consumer."""
 
-    def __init__(self, parts: Runtime, consumer: Consumer, open_broker: Callable[[], OpenedBroker]) -> None:
-        self.parts = parts
+    def __init__(self, runtime: Runtime, consumer: Consumer, open_broker: Callable[[], OpenedBroker]) -> None:
+        self.runtime = runtime
         self.consumer = consumer
         self.outcomes: Counter[str] = Counter()
         self.redelivered = 0
+        self.waiting: int | None = None  # messages in the queue at the last count, where the broker can tell
+        self._count_at = 0.0
         self.refused = ""  # why it has stopped for good
         self._open = open_broker
         self._opened: OpenedBroker | None = None
@@ -109,6 +110,9 @@ class QueueReader:
         self._answers: SimpleQueue[Sequence[Answer]] = SimpleQueue()
         places = consumer.prefetch if consumer.function is not None else 1  # a batch takes one place
         self._executor = RunExecutor(places, lambda: None)
+        self._lines = OrderedDeliveries() if consumer.order is not None else None
+        self._turn = ReaderLease(runtime, consumer.queue_operation)  # of an ordered consumer
+        self._not_before = 0.0  # until when the broker holds the deliveries of a lost connection
         self._has_seen_key = self._has_examined = False
         self._broker_outage = _Outage(f"{consumer.name}: the broker cannot be read")
         self._store_outage = _Outage(f"{consumer.name}: the store failed, so nothing is received or acknowledged")
@@ -120,7 +124,7 @@ class QueueReader:
         self._stopping.set()
 
     def abandon(self) -> None:
-        """Settle nothing more: what is not settled comes again."""
+        """Settle nothing more: unsettled deliveries come again."""
         self._stopping.set()
         self._abandoned.set()
 
@@ -148,7 +152,7 @@ class QueueReader:
         except Exception as error:
             if not isinstance(error, BrokerUnavailable):
                 log.exception("%s: reading failed", self.consumer.name)
-            self._close()  # what it delivered comes again
+            self._close()  # its deliveries come again
             self._pause(self._broker_outage.begin(error))
             return 0
 
@@ -158,10 +162,17 @@ class QueueReader:
 
     def _finish(self) -> None:
         with suppress(BrokerUnavailable):
-            while self._held and not self._abandoned.is_set():
+            while self._held and not self._abandoned.is_set() and not self._is_stuck:
                 self._settle_answers(wait=True)
+        if self._lines is not None:
+            (self._turn.let_lapse if self._held else self._turn.give_back)()
         if self._held:
             log.warning("%s: stopped with %d deliveries unsettled, to come again", self.consumer.name, len(self._held))
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether all remaining deliveries wait for one that is to be retried."""
+        return self._lines is not None and self._lines.is_idle
 
     def _pause(self, seconds: float) -> None:
         """Wait, unless told to stop. Deliveries whose functions run are extended meanwhile."""
@@ -173,6 +184,9 @@ class QueueReader:
 
     def _close(self) -> None:
         opened, self._opened = self._opened, None
+        if self._lines is not None:
+            self._lines.clear()
+            self._not_before = max((one.until or 0.0 for one in self._held.values()), default=self._not_before)
         self._held = {}
         if opened is not None and not opened.shared:
             try:
@@ -183,22 +197,58 @@ class QueueReader:
     # -- receiving -------------------------------------------------------------------------------
 
     def _receive(self, wait: float) -> int:
+        if self._lines is not None and not self._may_read(wait):
+            return 0
         free = self.consumer.prefetch - len(self._held)
         if not free:
             self._wait_for_answers()
             return 0
         broker = self._broker()
+        self._count_waiting(broker)
         found = broker.receive(self.consumer.place, free, min(wait, SHORT_WAIT) if self._held else wait)
         if not found or self._refuses(broker, found):
             return 0
-        now = self.parts.clock.monotonic()
+        now = self.runtime.clock.monotonic()
         self._held |= {id(delivery): _Held(delivery, now) for delivery in found}
+        if self._lines is not None:
+            self._lines.add_all((order_of(self.runtime, self.consumer, delivery), delivery) for delivery in found)
+        self._submit(found if self._lines is None else self._lines.ready(now))
+        return len(found)
+
+    def _count_waiting(self, broker: Broker) -> None:
+        """Count what waits in the queue from time to time, for metrics. Not every broker can tell."""
+        count, now = getattr(broker, "waiting", None), self.runtime.clock.monotonic()
+        if count is not None and now >= self._count_at:
+            self._count_at = now + COUNT_EVERY
+            self.waiting = count(self.consumer.place)
+
+    def _submit(self, found: Sequence[QueueDelivery]) -> None:
         if self._is_inline:
             for delivery in found:
                 self._executor.submit(self._admit_one(delivery), awaited=self.consumer.awaits)
-        else:
+        elif found:
             self._executor.submit(self._admit_batch(found), awaited=True)
-        return len(found)
+
+    def _may_read(self, wait: float) -> bool:
+        """Whether this reader may read. Kept deliveries whose pause is over are retried."""
+        try:
+            is_ours = self._turn.is_ours()
+        except StoreError as error:
+            self._pause(self._store_outage.begin(error))
+            return False
+        if not is_ours:
+            if self._held:
+                log.warning("%s: another process reads it now", self.consumer.name)
+                self._close()
+            self._stopping.wait(wait)
+            return False
+        now = self.runtime.clock.monotonic()
+        if now < self._not_before:
+            self._stopping.wait(min(wait, self._not_before - now))
+            return False
+        assert self._lines is not None  # noqa: S101 - asked for ordered consumers
+        self._submit(self._lines.ready(now))
+        return True
 
     def _broker(self) -> Broker:
         if self._opened is None:
@@ -230,14 +280,14 @@ class QueueReader:
     def _admit_one(self, delivery: QueueDelivery) -> Operation[None]:
         admitted = Admitted("failed", reason="it was interrupted")
         try:
-            admitted = yield from admit_delivery(self.parts, self.consumer, delivery)
+            admitted = yield from admit_delivery(self.runtime, self.consumer, delivery)
         finally:
             self._answers.put([(delivery, admitted)])
 
     def _admit_batch(self, deliveries: Sequence[QueueDelivery]) -> Operation[None]:
         answers = [(delivery, Admitted("failed", reason="it was interrupted")) for delivery in deliveries]
         try:
-            answers = yield from admit_together(self.parts, self.consumer, deliveries)
+            answers = yield from admit_together(self.runtime, self.consumer, deliveries)
         finally:
             self._answers.put(answers)
 
@@ -250,16 +300,26 @@ class QueueReader:
         answers = list(self._ready())
         if answers:
             self._count(answers)
-            roll = self.parts.roll
-            words = [(one, settlement_of(self.consumer, word, one.times, roll())) for one, word in answers]
-            for delivery, _ in answers:
+            roll = self.runtime.roll
+            words = [(one, settlement_of(self.consumer, word, self._times(one), roll())) for one, word in answers]
+            if self._lines is not None:
+                words = list(self._lines.settle(words, self.runtime.clock.monotonic()))
+            for delivery, _ in words:
                 self._held.pop(id(delivery), None)
-            self._settle(words)
+            if words:
+                self._settle(words)
             self._look_for_outage(answers)
+            if self._lines is not None and not self._store_outage.is_on:
+                self._submit(self._lines.ready(self.runtime.clock.monotonic()))
         self._extend()
 
+    def _times(self, delivery: QueueDelivery) -> int | None:
+        return delivery.times if self._lines is None else self._lines.times(delivery)
+
     def _ready(self) -> Iterator[Answer]:
-        """Yield what was answered about deliveries of the present connection; others come again by themselves."""
+        """Yield the outcomes of deliveries of the current connection; those of earlier connections come again
+        anyway.
+        """
         with suppress(Empty):
             while True:
                 yield from (answer for answer in self._answers.get_nowait() if id(answer[0]) in self._held)
@@ -273,7 +333,7 @@ class QueueReader:
             self._extend()
 
     def _extend(self) -> None:
-        now = self.parts.clock.monotonic()
+        now = self.runtime.clock.monotonic()
         longer = [(held.delivery, word) for held in self._held.values() if (word := held.extension(now))]
         if longer:
             self._settle(longer)
@@ -299,9 +359,11 @@ class QueueReader:
             self._pause(self._store_outage.begin(away.reason))
 
     def _store_is_back(self) -> bool:
-        """Ask with a read, so that an outage costs no deliveries: brokers count them, and some drop after a number."""
+        """Test the store with a read, without receiving: brokers count deliveries, and some drop a message after a
+        number of them.
+        """
         try:
-            self.parts.store.read(PROBE).block()
+            self.runtime.store.read(PROBE).block()
         except StoreError as error:
             if isinstance(error, StoreUnavailable) and error.data.get("closed"):
                 self.stop()
@@ -322,102 +384,3 @@ def forgotten_early(consumer: Consumer, finding: BrokerFinding) -> str:
         f"The broker keeps messages of {consumer.name} for {keeps}, but they are forgotten here after {span(keep)}: "
         f"one that is delivered again later would be processed twice. Give {where} keep={keeps!r} or more."
     )
-
-
-class QueueReaders:
-    """The readers of a process, each on a thread. They run beside a worker, or alone."""
-
-    def __init__(self, readers: Sequence[QueueReader]) -> None:
-        self.readers = readers
-        self._threads: list[threading.Thread] = []
-        self.draining = False
-
-    def start(self) -> None:
-        for reader in self.readers:
-            if reader.consumer.function is None:
-                reader.consumer.flow.refuse_best_effort()
-        for reader in self.readers:
-            name = f"twiceproof-consume-{reader.consumer.name}"
-            self._threads.append(threading.Thread(target=self._run, args=(reader,), name=name, daemon=True))
-            self._threads[-1].start()
-
-    def _run(self, reader: QueueReader) -> None:
-        try:
-            reader.run()
-        except Exception as error:  # noqa: BLE001 - logged, and the others go on
-            reader.refused = reader.refused or f"{reader.consumer.name} has stopped: {error}"
-            (log.error if isinstance(error, Misuse) else log.exception)("%s", reader.refused)
-
-    def drain(self) -> None:
-        """Receive nothing more. From any thread, and from signal handlers."""
-        self.draining = True
-        for reader in self.readers:
-            reader.stop()
-
-    def stop(self) -> None:
-        """Wait for nothing any more: what is not settled comes again."""
-        self.draining = True
-        for reader in self.readers:
-            reader.abandon()
-
-    def join(self, patience: float) -> int:
-        """Wait for what was received, at most so many seconds. Return how many readers have not ended by then."""
-        left = self._alive_after(patience)
-        if left:
-            self.stop()
-            self._alive_after(WAIT)
-        return left
-
-    def _alive_after(self, seconds: float) -> int:
-        until = monotonic() + seconds  # of threads, which no injected clock moves
-        for thread in self._threads:
-            thread.join(max(0.0, until - monotonic()))
-        return sum(thread.is_alive() for thread in self._threads)
-
-    def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Nothing is published here."""
-        return {}
-
-    def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
-        """Read until told to drain, or until no reader is left. Return how many have not ended.
-
-        With `until_idle` nothing is read: a queue has no end.
-        """
-        if until_idle:
-            return 0
-        self.start()
-        while not self.draining and any(thread.is_alive() for thread in self._threads):
-            self._threads[-1].join(SHORT_WAIT)
-            self._threads.sort(key=threading.Thread.is_alive)
-        return self.join(patience)
-
-
-def make_readers(
-    parts: Runtime, consumers: Mapping[str, Consumer], targets: Mapping[str, Target], names: Collection[str] = ()
-) -> QueueReaders:
-    """Return readers for these consumers, or for all."""
-    unknown = sorted(set(names) - set(consumers))
-    if unknown:
-        known = ", ".join(sorted(consumers)) or "none"
-        raise Misuse(f"No consumer is called {unknown[0]!r}; those that are declared: {known}.")
-    chosen = [consumers[name] for name in consumers if not names or name in names]
-    return QueueReaders([QueueReader(parts, one, broker_opener(one, targets)) for one in chosen])
-
-
-def broker_opener(consumer: Consumer, targets: Mapping[str, Target]) -> Callable[[], OpenedBroker]:
-    """Return what opens a consumer's broker. Raises Misuse if it is not declared."""
-    target = targets.get(consumer.broker)
-    if target is None:
-        known = ", ".join(sorted(targets)) or "none"
-        raise Misuse(
-            f"{consumer.name} reads from a broker {consumer.broker!r}, which is not declared (known: {known}); declare "
-            f'it: app.broker("{consumer.broker}", env("BROKER_URL")).'
-        )
-
-    def opened() -> OpenedBroker:
-        publisher = target.open()
-        if not hasattr(publisher, "receive"):
-            raise Misuse(f"{consumer.name} cannot be read: {consumer.broker!r} is no broker; name one in app.consume.")
-        return OpenedBroker(cast(Broker, publisher), shared=target.shared)
-
-    return opened

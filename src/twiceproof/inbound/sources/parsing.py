@@ -10,9 +10,8 @@ import msgspec
 
 from ...errors import Misuse
 from ...keys import composite, validate_key
-from ...keys.canonical import digest
+from ...keys.canonical import digest, duplicate_name
 from ...keys.key import is_blank
-from ..reply import duplicate_name
 from ..source import Envelope, Event, Poison, Reading
 
 __all__ = [

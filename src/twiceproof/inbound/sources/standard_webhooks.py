@@ -125,8 +125,8 @@ class StandardWebhooks(Signer):
 
 
 def _key_of(text: str) -> bytes:
-    """Decode a key. Senders, and people who copy it, omit the padding."""
-    return _bytes_of(text if "=" in text else text + "=" * (-len(text) % 4))
+    """Decode a key. Senders, and people who copy it, omit padding, all or a part of it."""
+    return _bytes_of(text + "=" * (-len(text) % 4))
 
 
 def _bytes_of(text: str) -> bytes:

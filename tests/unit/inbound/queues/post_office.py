@@ -12,9 +12,9 @@ import msgspec
 from twiceproof import App
 from twiceproof.brokers.base import OutgoingMessage
 from twiceproof.brokers.memory import MemoryBroker, MemoryQueues
-from twiceproof.inbound.admit import replay_letter
 from twiceproof.inbound.dead_letters import letters
 from twiceproof.inbound.queues.reader import OpenedBroker, QueueReader
+from twiceproof.inbound.replay import replay_letter
 from twiceproof.operations import block
 
 
@@ -43,7 +43,7 @@ class PostOffice:
     def reader(self, name: str = "main/orders", app: App | None = None) -> QueueReader:
         app = app or self.app
         broker = MemoryBroker(self.queues, clock=app.clock)
-        made = QueueReader(app.parts, app.consumers[name], lambda: OpenedBroker(broker))
+        made = QueueReader(app.runtime, app.consumers[name], lambda: OpenedBroker(broker))
         self.readers.append(made)
         return made
 
@@ -72,7 +72,7 @@ class PostOffice:
         return block(letters(self.app.store, "default"))
 
     def replay(self, name: str) -> list[str]:
-        return [one.outcome for one in block(replay_letter(self.app.parts, self.app.consumers, name))]
+        return [one.outcome for one in block(replay_letter(self.app.runtime, self.app.consumers, name))]
 
     def close(self) -> None:
         for reader in self.readers:

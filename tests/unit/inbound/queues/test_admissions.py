@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.unit.inbound.queues.post_office import PostOffice, post_office, runs
 from twiceproof import App, NotDone, by
@@ -287,6 +288,17 @@ def test_poison_becomes_a_dead_letter_and_the_queue_moves_on(
     (letter,) = office.letters()
     assert letter.is_whole and letter.size == len(body)
     assert runs(app) == 1 and seen == [2]
+
+
+@pytest.mark.parametrize("body", [b'{"id": 1}', b"{"])
+def test_a_header_that_is_not_utf_8_is_escaped(app: App, office: PostOffice, body: bytes) -> None:
+    app.consume("main/orders", inline=True, key="{headers[x-key]}")(lambda body: None)
+    for key in ("a\udcff", "a\udcfe"):  # as clients read the bytes FF and FE: two keys, not one
+        office.post(body)
+        stored = office.queues.queues["orders"][-1]
+        stored.message = structs.replace(stored.message, key=key, headers={"x-key": key, "\udcff": "x"})
+    assert office.drain() == {"new" if body != b"{" else "poison": 2}
+    assert office.left == []
 
 
 def test_poison_that_comes_again_is_one_dead_letter(app: App, office: PostOffice) -> None:

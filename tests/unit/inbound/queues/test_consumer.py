@@ -8,7 +8,10 @@ import pytest
 
 from tests.unit.inbound.queues.post_office import PostOffice
 from twiceproof import App, Misuse, by
+from twiceproof.brokers.base import QueueDelivery
 from twiceproof.errors import UnstableKeyWarning
+from twiceproof.inbound.queues.admissions import admit_delivery
+from twiceproof.operations import block
 
 
 def send(body: Any) -> None:
@@ -177,7 +180,18 @@ def test_a_consumer_that_does_not_exist_is_named(app: App, office: PostOffice) -
         app.consuming(["main/mails"])
 
 
-def test_another_tenant_has_claims_of_its_own(app: App) -> None:
-    app.consume("main/orders", start=sync_of(app), key="{body[id]}")
-    view = app.of("acme").consumers["main/orders"]
-    assert (view.policy.tenant, view.flow.policy.tenant) == ("acme", "acme")
+@pytest.mark.parametrize("key", [None, "{body[id]}"])
+def test_another_tenant_has_claims_and_runs_of_its_own(app: App, key: str | None) -> None:
+    app.consume("main/orders", start=sync_of(app), key=key)
+    delivery = QueueDelivery("orders", b'{"id": "17"}', {"content-type": "application/json"}, "m1")
+    consumer = app.consumers["main/orders"]
+    for view, outcome in ((app, "new"), (app.of("acme"), "new"), (app.of("acme"), "duplicate")):
+        assert block(admit_delivery(view.runtime, consumer, delivery)).outcome == outcome
+    assert [run.tenant for run in app.runs()] == ["default"]
+    assert [run.tenant for run in app.of("acme").runs()] == ["acme"]
+
+
+def test_a_consumer_is_declared_for_all_tenants(app: App) -> None:
+    with pytest.raises(Misuse, match="main/orders cannot be declared for one tenant"):
+        app.of("acme").consume("main/orders", start=sync_of(app))
+    assert not app.consumers
