@@ -1,19 +1,33 @@
-"""Effect: a call to the outside, described as data; and the possible results of asking whether it happened."""
+"""Effect: a call to another system, described as data. `repeat.py` has how it may be repeated, and the answers of a
+look.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar, runtime_checkable
-
-from msgspec import Struct
+from urllib.parse import quote
 
 from ..errors import Misuse
-from .repeat import Declared
+from ..keys.key import is_blank
+from .repeat import Absent, Declared, Happened, Look, Unknown, look_of
 
-__all__ = ["Absent", "Effect", "Happened", "Look", "Unknown", "look_of", "outgoing_headers", "require"]
+__all__ = [
+    "Absent",
+    "Effect",
+    "Happened",
+    "Look",
+    "Unknown",
+    "first_attempt_at",
+    "header_text",
+    "look_of",
+    "outgoing_headers",
+    "refuse_blank_key",
+    "require",
+]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -21,48 +35,25 @@ R_co = TypeVar("R_co", covariant=True)
 # names of their HTTP headers. Set around `perform` and `look`.
 outgoing_headers: ContextVar[Mapping[str, str]] = ContextVar("twiceproof_outgoing_headers", default={})  # noqa: B039
 
-SHOWN = 20  # ids in a message
-
-
-class Happened(Struct, frozen=True):
-    """The effect happened. `receipt` is what the step would have returned."""
-
-    receipt: Any = None
-
-
-class Absent(Struct, frozen=True):
-    """The effect certainly did not happen."""
-
-
-class Unknown(Struct, frozen=True):
-    """The other system cannot tell. `found` are the ids of the records, where several were found for one effect: the
-    run stops for review, and a finding lists them."""
-
-    why: str = ""
-    found: tuple[str, ...] = ()
-
-    @classmethod
-    def several(cls, ids: Iterable[object], where: str = "") -> Unknown:
-        """Several records were found, and which of them is the effect's cannot be told."""
-        known = tuple(map(str, ids))
-        place = f" in {where}" if where else ""
-        return cls(f"{len(known)} found{place}: {', '.join(known[:SHOWN])}{'…' if len(known) > SHOWN else ''}", known)
-
-
-Look = Happened | Absent | Unknown
+# When the step's first attempt began, in seconds since 1970; None outside of a run, and where no start is recorded.
+first_attempt_at: ContextVar[float | None] = ContextVar("twiceproof_first_attempt_at", default=None)
 
 
 @runtime_checkable
 class Effect(Protocol[R_co]):
-    """A call to the outside, described as data: making one does nothing.
+    """A call to another system, described as data: creating one does nothing.
 
-    What it is decides how it may be repeated, before the first byte is sent. `perform` and `look` block; the engine
-    calls them on a thread for an awaiting flow. `effect_key` is the same for every attempt at one step.
+    How it may be repeated follows from the description, before the first byte is sent. `perform` and `look` block; for
+    a flow that awaits, the engine calls them on a thread. `effect_key` is the same for every attempt at one step.
+
+    An effect that continues although it found several records instead of one may have a method `found_several(result)`
+    that returns their ids: the engine records a finding about them. One whose `can_look` is false is not
+    looked for by a reconciliation.
     """
 
     @property
     def name(self) -> str:
-        """The name of its step in the ledger, where none is given: `POST api.example.com/invoices`."""
+        """The default name of its step in the ledger: `POST api.example.com/invoices`."""
 
     @property
     def repeat(self) -> Declared:
@@ -73,8 +64,9 @@ class Effect(Protocol[R_co]):
         """The type of what `perform` returns; `Any` for plain JSON."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what is asked for, as JSON values and without secrets. A run whose replay describes another effect
-        under the same name stops for review."""
+        """Return the request as JSON values, without secrets. A run whose replay describes another effect under the
+        same name stops for review.
+        """
 
     def perform(self, effect_key: str) -> R_co:
         """Do it, once: no retries of its own. Raises `NotDone` if it certainly did not happen, `OutcomeUnknown` if it
@@ -84,19 +76,32 @@ class Effect(Protocol[R_co]):
         """Ask the destination whether it happened. Never writes; a failure is `Unknown`."""
 
 
-def look_of(answer: object) -> Look:
-    """Convert a probe's return value. It may be the class or an instance; anything else is Unknown, so that None is not
-    mistaken for Absent.
-    """
-    if isinstance(answer, type) and issubclass(answer, Happened | Absent | Unknown):
-        answer = answer()
-    if isinstance(answer, Happened | Absent | Unknown):
-        return answer
-    return Unknown(f"the probe returned {type(answer).__name__}, not Happened(…), Absent or Unknown")
+_PLAIN = "".join(map(chr, range(0x20, 0x7F)))
+
+
+def header_text(text: str) -> str:
+    """Percent-encode what is not ASCII: clients refuse it in a header, or send bytes that servers read differently."""
+    return text if text.isascii() and text.isprintable() else quote(text, safe=_PLAIN)
 
 
 @lru_cache(16)
 def require(package: str, extra: str, what: str) -> None:
-    """Refuse an effect whose package is missing when it is made: while it is performed, that would be retried."""
+    """Refuse an effect whose package is missing, already when it is created: an error while it is performed would be
+    retried.
+    """
     if find_spec(package) is None:
         raise Misuse(f"{what} needs {package}, which is not installed; run: pip install 'twiceproof[{extra}]'")
+
+
+def refuse_blank_key(key: Mapping[str, Any]) -> None:
+    """Refuse a row's key that comes from an empty field: all rows without one would be the same row.
+
+    An empty text is accepted beside other columns, where it can be a value of its own. What is only invisible is not.
+    """
+    blank = {name: value for name, value in key.items() if isinstance(value, str) and is_blank(value)}
+    for name, value in blank.items():
+        if value or len(blank) == len(key):
+            raise Misuse(
+                f"The key's {name} is {'blank' if value else 'empty'}: every row without one would be the same row; "
+                "give it a value, or create no row."
+            )

@@ -1,8 +1,8 @@
 """Rows of Dataverse by alternate key: `dataverse.upsert`, `create_only`, `update_only` and `change`.
 
-One request decides, and the server does so atomically: without a condition PATCH creates or updates, with
-`If-None-Match: *` it only creates, with `If-Match: *` it only updates and never creates, with `If-Match: <etag>` it
-updates the version that was read. 412 means two different things, told apart by the error's code.
+A single request does it, atomically on the server: without a condition PATCH creates or updates, with `If-None-Match:
+*` it only creates, with `If-Match: *` it only updates and never creates, with `If-Match: <etag>` it updates the version
+that was read. 412 means two different things, told apart by the error's code.
 
 Checked against our simulator (`twiceproof.prove.simulators`), not against Microsoft's service.
 """
@@ -17,7 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import Misuse, NotDone, OutcomeUnknown
+from ..keys.key import is_blank
 from .base import Absent, Happened, Look, Unknown
+from .etag import described_change
 from .json_api import ApiAnswer, JsonApi, Token, encoded, json_api, plain_values
 from .repeat import SAFE, Declared, check
 
@@ -34,11 +36,11 @@ __all__ = [
 
 VERSION = "v9.2"
 HEADERS = {"OData-Version": "4.0", "OData-MaxVersion": "4.0"}
-EXISTS = ("0x80060892", "0x80040237")  # a row with this key is there
+EXISTS = ("0x80060892", "0x80040237")  # a row with this key exists
 CHANGED = "0x80060882"  # the row is not the version that was read
 UNUSABLE = re.compile(r"[/<>*%&:\\?+\x00-\x1f]")  # not accepted in the address of a row
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-SLACK = 5.0  # seconds, for a request that is under way when its time ends
+SLACK = 5.0  # seconds that a request may still be under way after its time limit
 TRIES = 5
 MARKS = 20  # keys of changes that a mark column keeps: 20 of 36 letters fit into 850
 MISSING, PRECONDITION = 404, 412
@@ -48,7 +50,7 @@ Change = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 class DataverseRow(Struct, frozen=True):
-    """A row that was written. `created` is None where the answer does not tell; `id` is the row's own address."""
+    """A row that was written. `created` is None where the answer does not say; `id` is the row's own address."""
 
     key: dict[str, Any]
     created: bool | None = None
@@ -69,25 +71,27 @@ def upsert(org: JsonApi, table: str, key: Mapping[str, Any], values: Mapping[str
 def create_only(
     org: JsonApi, table: str, key: Mapping[str, Any], values: Mapping[str, Any], *, mark: str = ""
 ) -> DataverseWrite:
-    """Create the row with this key; one that is there is refused for good, and not changed.
+    """Create the row with this key.
 
-    `mark` is a text column that gets the effect key: then a row that an earlier attempt created is recognised for
-    certain. Without it, one with the same values counts as ours after an answer was lost.
+    An existing row is not changed, and is a final refusal. `mark` is a text column that gets the effect key, so that a
+    row created by an earlier attempt is recognised with certainty. Without it, a row with the same values counts as
+    ours after a lost answer.
     """
     return _write("create_only", org, table, key, values, mark)
 
 
 def update_only(org: JsonApi, table: str, key: Mapping[str, Any], values: Mapping[str, Any]) -> DataverseWrite:
-    """Update the row with this key. A row that is not there is refused, and never created."""
+    """Update the row with this key. A missing row is a refusal; it is never created."""
     return _write("update_only", org, table, key, values)
 
 
 def change(org: JsonApi, table: str, key: Mapping[str, Any], change: Change, *, mark: str = "") -> DataverseChange:
-    """Read a row, compute new values from it, and write them if it has not changed since; else read again.
+    """Read a row, compute new values from it, and write them if the row has not changed since; otherwise read again.
 
-    `change` takes the row and returns the columns to write; it must give the same for the same row. If applying it
-    twice differs from applying it once (an increment), name a text column of 850 characters as `mark`: it keeps the
-    keys of the last changes, by which one whose answer was lost is recognised.
+    `change` takes the row and returns the columns to write; it must return the same for the same row. Plain values that
+    it captured are part of the effect: a replay with other values stops for review. If applying it twice differs from
+    applying it once (an increment), name a text column of 850 characters as `mark`: it keeps the keys of the last
+    changes, so that a change whose answer was lost is recognised.
     """
     if not callable(change):
         raise Misuse("dataverse.change takes a function from a row to the columns to write; pass one.")
@@ -141,7 +145,9 @@ class DataverseWrite(Struct, frozen=True):
         return _row(self.key, answer, created={201: True, 200: False}.get(answer.status))
 
     def _existing(self, effect_key: str, answer: ApiAnswer) -> DataverseRow:
-        """A row is there: of an earlier attempt, or another's. An upsert that lost a race updates it next time."""
+        """A row exists: from an earlier attempt, or from another writer. An upsert that lost a race updates it at the
+        next attempt.
+        """
         if self.verb == "upsert":
             raise NotDone(f"{self._what} was created by another at this moment; it can be tried again.")
         found = _read(self.org, self.table, self.key) if self.mark else None
@@ -169,11 +175,11 @@ class DataverseWrite(Struct, frozen=True):
 
 
 class DataverseChange(Struct, frozen=True):
-    """`change(…)`: `safe` if applying it twice is applying it once; with a mark it is checked.
+    """`change(…)`: `safe` if applying it twice equals applying it once; with a mark it is checked.
 
-    Of two requests that carry the ETag of the same version, at most one is applied. So after silence the row is read
-    and the change is sent again: either the lost request was applied, or it no longer can be. Tries follow at once;
-    when they are used up, the step's retry policy waits, with jitter.
+    Of two requests that carry the ETag of the same version, at most one is applied. So if no answer comes, the row is
+    read and the change is sent again: the lost request has either been applied, or can no longer be. Tries follow at
+    once; when they are used up, the step's retry policy waits, with jitter.
     """
 
     org: JsonApi
@@ -195,7 +201,7 @@ class DataverseChange(Struct, frozen=True):
         return DataverseRow
 
     def describe(self) -> dict[str, Any]:
-        by = f"{self.change.__module__}.{getattr(self.change, '__qualname__', 'change')}"
+        by = described_change(self.change)
         return {"change": f"{self.org.url}/{self.table}", "key": self.key, "by": by}
 
     def perform(self, effect_key: str) -> DataverseRow:
@@ -276,7 +282,7 @@ def _key(key: Mapping[str, Any]) -> dict[str, Any]:
         raise Misuse("A row is named by its alternate key; give key={column: value}.")
     found = plain_values({_name(column): value for column, value in key.items()})
     for column, value in found.items():
-        if isinstance(value, bool) or not isinstance(value, str | int) or (isinstance(value, str) and not value):
+        if isinstance(value, bool) or not isinstance(value, str | int) or (isinstance(value, str) and is_blank(value)):
             raise Misuse(f"The key's column {column} is a text or a whole number, not {value!r}; give one.")
         if isinstance(value, str) and UNUSABLE.search(value):
             raise Misuse(
@@ -343,7 +349,7 @@ _active: set[tuple[str, str, frozenset[str]]] = set()  # keys that were seen to 
 
 
 def _refuse_inactive_key(org: JsonApi, table: str, key: Mapping[str, Any]) -> None:
-    """Refuse a key that the table does not have or whose index is not built: it would not keep two rows apart."""
+    """Refuse a key that the table does not have or whose index is not built: it would not prevent a second row."""
     wanted = org.url, table, frozenset(key)
     if wanted in _active:
         return

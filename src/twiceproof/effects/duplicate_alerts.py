@@ -25,14 +25,17 @@ from ..stores.base import Store
 if TYPE_CHECKING:
     from email.message import EmailMessage
 
-    from .webhook_client import Outbound
+    from .webhook_client import WebhookClient
 
 __all__ = [
+    "APPROVAL",
     "DEAD_LETTER",
     "DUPLICATE",
     "EVENTS",
     "FAILURE",
     "FINDING",
+    "LATE",
+    "PARKED",
     "REVIEW",
     "DuplicateAlerts",
     "Hook",
@@ -47,21 +50,26 @@ __all__ = [
 
 
 DUPLICATE, REVIEW, FAILURE, DEAD_LETTER, FINDING = "duplicate", "review", "failure", "dead-letter", "finding"
-EVENTS = (REVIEW, FAILURE, DEAD_LETTER, FINDING)  # that `app.notify` reports
+APPROVAL = "approval"
+PARKED, LATE = "message", "late-message"  # its target did not take it; it waits for long
+EVENTS = (REVIEW, FAILURE, DEAD_LETTER, FINDING, APPROVAL, PARKED, LATE)  # that `app.notify` reports
 TYPES = {
     DUPLICATE: "duplicates.blocked",
     REVIEW: "review.needed",
     FAILURE: "run.failed",
     DEAD_LETTER: "letter.kept",
     FINDING: "finding.opened",
+    APPROVAL: "approval.needed",
+    PARKED: "message.parked",
+    LATE: "message.late",
 }
 
 
 class Notice(Struct, frozen=True):
     """`count` is the number of occurrences since the last notice. The same `id` is never sent twice.
 
-    For blocked duplicates there is one notice per key. For all other events there is one per flow, webhook or
-    reconciliation (`operation`); `key` and `reason` are those of the latest.
+    For blocked duplicates there is one notice per key. For all other events there is one per flow, webhook,
+    reconciliation or target of messages (`operation`); `key` and `reason` are from the latest event.
     """
 
     id: str
@@ -90,6 +98,9 @@ class Notice(Struct, frozen=True):
             FAILURE: f"{self.operation} for {self.key!r} failed",
             DEAD_LETTER: f"a delivery to {self.operation} could not be processed and was stored ({self.key})",
             FINDING: f"{self.operation} found something about {self.key!r}",
+            APPROVAL: f"{self.operation} for {self.key!r} waits for an approval",
+            PARKED: f"the message {self.key!r} to {self.operation} was not published and waits for review",
+            LATE: f"the message {self.key!r} to {self.operation} has waited long, and is not published yet",
         }[self.event]
         more = f", and {self.count - 1} more" if self.count > 1 else ""
         return f"{what}{': ' if self.reason else ''}{self.reason}{more}"
@@ -104,6 +115,9 @@ class Notice(Struct, frozen=True):
             FAILURE: ("claims", "list", "--operation", self.operation, "--state", "failed"),
             DEAD_LETTER: ("hooks", "dead-letters"),
             FINDING: ("reconcile", "findings", "list", "--name", self.operation),
+            APPROVAL: ("approvals", "list", "--flow", self.operation),
+            PARKED: ("messages", "list", "--state", "parked", "--to", self.operation),
+            LATE: ("messages", "list", "--to", self.operation),
         }[self.event]
         return suggested_command(*arguments, *tenant)
 
@@ -112,7 +126,12 @@ Hook = Callable[[Notice], None]
 
 
 def to_log(logger: str = "", level: int = logging.WARNING) -> Hook:
-    """Log to `twiceproof.duplicates`, or `twiceproof.notices` for everything else, unless a logger is named."""
+    """Log notices.
+
+    Args:
+        logger: The logger's name; by default `twiceproof.duplicates`, and `twiceproof.notices` for everything else.
+        level: Their level.
+    """
 
     def write(notice: Notice) -> None:
         name = logger or ("twiceproof.duplicates" if notice.event == DUPLICATE else "twiceproof.notices")
@@ -126,13 +145,21 @@ def to_webhook(
     secret: Secret,
     *,
     allow: Collection[str] = (),
-    sender: Outbound | None = None,
+    sender: WebhookClient | None = None,
     now: Callable[[], float] = time.time,
 ) -> Hook:
-    """Post signed Standard Webhooks, only to public https addresses and those that `allow` permits."""
-    from .webhook_client import Outbound, signed_headers  # imported late: loads HTTP and TLS
+    """Post notices as signed Standard Webhooks.
 
-    outbound = sender or Outbound(allow=allow)
+    Args:
+        url: A public https address.
+        secret: What they are signed with.
+        allow: Hosts and networks that `url` may also be in.
+        sender: The HTTP client; tests pass their own.
+        now: The source of time; tests pass their own.
+    """
+    from .webhook_client import WebhookClient, signed_headers  # imported late: loads HTTP and TLS
+
+    outbound = sender or WebhookClient(allow=allow)
     outbound.check(url)
 
     def send(notice: Notice) -> None:
@@ -157,7 +184,18 @@ def to_email(
     tls: Literal["starttls", "tls", "none"] = "starttls",
     timeout: float = 10.0,
 ) -> Hook:
-    """Send by SMTP. Use `tls="none"` only for a relay on the same machine or network."""
+    """Send notices by SMTP.
+
+    Args:
+        to: The receiver's address, or several.
+        sender: The sender's address.
+        host: The mail server.
+        port: Its port.
+        user: The name to log in with; "": without a login.
+        password: Its password.
+        tls: "none" only for a relay on the same machine or network.
+        timeout: Seconds to wait for the server.
+    """
     from .smtp import smtp  # imported late: loads SMTP and TLS
 
     server = smtp(host, port=port, user=user, password=password, tls=tls, timeout=timeout)
@@ -200,6 +238,7 @@ OPERATION = "@notices"
 MOST_AT_ONCE = 20  # messages per call: duplicates of many keys must not cause as many mails
 MOST_UNSENT = 3  # then the receiver counts as unavailable until the next call
 MOST_KNOWN = 10_000
+TOLERANCE = 5.0  # seconds by which the clocks of a store's nodes may differ
 SLACK = 86_400.0  # a notice's record is swept a day after its quiet period
 
 Name = tuple[str, str, str, str]
@@ -285,18 +324,22 @@ def _quiet_from_now(at: Address, before: Record | None, quiet: float) -> Write:
 def claim_notice(store: Store, at: Address, quiet: float) -> Operation[Written | float]:
     """Start a quiet period and return the write, or return how long the current one still lasts."""
     found = yield from store.read(at)
-    left = _quiet_left(found.record, found.now)
+    left = _quiet_left(found.record, found.now, quiet)
     if left > 0:
         return left
     written = yield from store.write(_quiet_from_now(at, found.record, quiet))
     if isinstance(written, Written):
         return written
-    return _quiet_left(written.found, written.now) or quiet
+    return _quiet_left(written.found, written.now, quiet) or quiet
 
 
 def release_notice(store: Store, at: Address, written: Written) -> Operation[None]:
     yield from store.write(Remove(at, version=written.version))
 
 
-def _quiet_left(record: Record | None, now: float) -> float:
-    return 0.0 if record is None or record.lease_until is None else max(0.0, record.lease_until - now)
+def _quiet_left(record: Record | None, now: float, quiet: float) -> float:
+    """Return for how long a quiet period lasts; one that would last longer than declared began while the store's clock
+    was ahead.
+    """
+    left = 0.0 if record is None or record.lease_until is None else max(0.0, record.lease_until - now)
+    return left if left <= quiet + TOLERANCE else 0.0

@@ -1,7 +1,8 @@
-"""Change one document that others change too: read it, change it, write it if it is unchanged, else read it again.
+"""Changes a document that has other writers: reads it, computes the change, writes it if nobody else has, and otherwise
+starts again.
 
-Such a change is safe to repeat: the write carries the ETag that was read, so of two requests with the same one at most
-one is carried out, and a change that was made is recognised by its mark, or by leaving nothing to change.
+Such a change can be repeated: the write carries the ETag that was read, so at most one of two requests with the same
+ETag is carried out. A change that was made is recognised by its mark, or because nothing is left to change.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from .base import Absent, Happened, Look, Unknown
 from .http_answers import refuse, succeeded
 from .http_client import HttpAnswer
 from .http_request import HttpCall, answer_of
-from .repeat import SAFE, Declared
+from .repeat import SAFE, Declared, check
 
-__all__ = ["Change", "DocumentChange", "change", "examine_etags"]
+__all__ = ["Change", "DocumentChange", "change", "described_change", "examine_etags"]
 
 
 log = logging.getLogger("twiceproof")
@@ -53,7 +54,10 @@ class DocumentChange(Struct, frozen=True):
 
     @property
     def repeat(self) -> Declared:
-        return SAFE
+        """With a mark it is looked for: the document may have dropped an old one. Nothing has to settle before, since a
+        late request meets another ETag, or is found by its mark.
+        """
+        return check(self.look, settling=0) if self.mark else SAFE
 
     @property
     def result_type(self) -> Any:
@@ -61,11 +65,21 @@ class DocumentChange(Struct, frozen=True):
 
     def describe(self) -> dict[str, Any]:
         mark = {"mark": self.mark} if self.mark else {}
-        return {**self.call.describe(), "change": _described(self.change), **mark}
+        return {**self.call.describe(), "change": described_change(self.change), **mark}
 
     def perform(self, effect_key: str) -> Any:
-        """Return the document as it was written, or as it is if the change is in it already."""
-        unanswered: OutcomeUnknown | None = None
+        """Return the document as it was written, or as it is if it contains the change already."""
+        unanswered: list[OutcomeUnknown] = []  # the last write, if it got no answer
+        try:
+            return self._tried(effect_key, unanswered)
+        except NotDone as refusal:
+            if unanswered:
+                told = f"{self.name}: a write got no answer, and then: {refusal}"
+                raise OutcomeUnknown(told, retry_after=refusal.data.get("retry_after")) from refusal
+            raise
+
+    def _tried(self, effect_key: str, unanswered: list[OutcomeUnknown]) -> Any:
+        refused: list[str] = []
         for number in range(MOST_TRIES):
             if number:
                 self.pause(jitter(FIRST_PAUSE * 2**number))
@@ -75,21 +89,20 @@ class DocumentChange(Struct, frozen=True):
                 return document
             try:
                 answer = self._write(changed, etag, effect_key)
-            except OutcomeUnknown as unknown:  # whether it was written, the next reading shows
-                unanswered = unknown
+            except OutcomeUnknown as unknown:  # the next read shows whether it was written
+                unanswered[:] = [unknown]
                 continue
             if answer.status != STALE:
                 self._warn_if_unchanged(etag, answer)
                 return changed
-            unanswered = None  # what was sent before it had the same ETag or an older one: it can no longer be written
+            unanswered.clear()  # earlier requests had this ETag or an older one, so they can no longer be carried out
+            refused.append(etag)
         document, _ = self._read(effect_key)
         if self._changed(document, effect_key) is None:
             return document
-        if unanswered is not None:
-            raise unanswered
-        raise NotDone(
-            f"{self.name}: another writer was first {MOST_TRIES} times; it can be tried again.", retry_after=1
-        )
+        if unanswered:
+            raise unanswered[0]
+        raise NotDone(f"{self.name}: {_why_refused(refused)}; it can be tried again.", retry_after=1)
 
     def _read(self, effect_key: str) -> tuple[Any, str]:
         call = self.call.reading(self.call.url)
@@ -107,7 +120,7 @@ class DocumentChange(Struct, frozen=True):
         return answer_of(answer), etag
 
     def _changed(self, document: Any, effect_key: str) -> Any:
-        """Return the document to write; None if the change is in it."""
+        """Return the document to write; None if it contains the change already."""
         if self.mark:
             return self._marked(document, effect_key)
         changed = self.change(copy.deepcopy(document))
@@ -147,13 +160,25 @@ class DocumentChange(Struct, frozen=True):
                 return Happened(document)
         except Exception as error:  # noqa: BLE001 - a look that fails has found out nothing
             return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300])
-        return Absent() if self.mark else Unknown("the document is not as the change would leave it")
+        if not self.mark:
+            return Unknown("the document does not contain the change")
+        if len(document.get(self.mark, [])) >= MOST_MARKS:
+            return Unknown(f"the document keeps {MOST_MARKS:,} marks, and may have dropped this one")
+        return Absent()
 
 
-def _described(change: Change) -> str:
-    """The function's name, and a digest of the plain values that it captured: with others it is another change.
+def _why_refused(etags: list[str]) -> str:
+    if len(etags) == MOST_TRIES and len(set(etags)) == 1:
+        weak = ", which is a weak one" if etags[0].startswith("W/") else ""
+        return f"the server refused {MOST_TRIES} times the ETag that it gives{weak}"
+    return f"another writer was first {MOST_TRIES} times"
 
-    Values that are not plain (a client, a connection) are not part of it: they may differ from process to process.
+
+def described_change(change: Change) -> str:
+    """Return the function's name, and a digest of the plain values that it captured: with other values it is another
+    change.
+
+    Values that are not plain (a client, a connection) are left out: they may differ between processes.
     """
     function, *given = _unwrapped(change)
     name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', 'change')}"
@@ -218,7 +243,7 @@ def change(
 
 
 def examine_etags(effect: DocumentChange, effect_key: str) -> list[str]:
-    """Try on a test document whether a server protects it by ETags. Returns what is wrong; it writes the document.
+    """Try on a test document whether a server protects it by ETags. Writes the document, and returns what is wrong.
 
     Asked: is there an ETag, is a write with another ETag refused with 412, does the ETag change with the document.
     """

@@ -45,15 +45,16 @@ def write(path: str | Path, data: bytes | str, *, mode: int = 0o644) -> FileWrit
 
 
 def create(path: str | Path, data: bytes | str, *, mode: int = 0o644) -> FileCreate:
-    """Create a file as a whole, and never replace one. A file that is there with other contents is refused for good."""
+    """Create a file as a whole, and never replace one. An existing file with other contents is a final refusal."""
     return FileCreate(_absolute(path), _bytes_of(data), mode)
 
 
 def append(path: str | Path, record: Mapping[str, Any] | str, *, tail: int = TAIL) -> FileAppend:
-    """Add one line to a file. The line carries the effect key, by which it is found again.
+    """Add one line to a file. The line contains the effect key, by which it is found again.
 
     A mapping becomes a line of JSON with a further member `effect_key`; a text has the place of the key in it:
-    `"{effect_key};order 17;paid"`. The last `tail` bytes are searched: in a longer file, what is not there is unknown.
+    `"{effect_key};order 17;paid"`. The last `tail` bytes are searched: if a longer file does not have the line there,
+    the outcome is unknown.
     """
     if isinstance(record, str):
         if PLACEHOLDER not in record or "\n" in record:
@@ -110,7 +111,7 @@ class FileWrite(_WholeFile, frozen=True):
 
 
 class FileCreate(_WholeFile, frozen=True):
-    """`files.create(…)`. A file with the same contents counts as ours: an earlier attempt made it."""
+    """`files.create(…)`. A file with the same contents counts as created by an earlier attempt."""
 
     verb: ClassVar[str] = "create"
 
@@ -238,7 +239,7 @@ def _contents(path: str) -> bytes | Look:
 
 
 def _missing(path: str) -> Look:
-    """A file that is missing with its folder tells nothing: the file system may not be mounted."""
+    """If the folder is missing too, the outcome is unknown: the file system may not be mounted."""
     folder = Path(path).parent
     return Absent() if folder.is_dir() else Unknown(f"{folder} is not there")
 
@@ -248,7 +249,7 @@ def _missing(path: str) -> Look:
 
 @contextlib.contextmanager
 def _temporary(target: Path, data: bytes, mode: int) -> Iterator[Path]:
-    """A file beside the target that is on disk with its contents; removed afterwards if it still has this name."""
+    """A temporary file beside the target, flushed to disk; removed afterwards if it still has this name."""
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
     half = Path(name)
     try:
@@ -278,7 +279,7 @@ def _mode_of(target: Path, mode: int) -> int:
 
 
 def _append_line(descriptor: int, line: bytes, path: str) -> None:
-    """Write the line in one call, after a line break if the last writer died within its line."""
+    """Write the line in one call, preceded by a line break if the last writer died within a line."""
     size = os.fstat(descriptor).st_size
     torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
     whole = b"\n" + line if torn else line
@@ -288,7 +289,7 @@ def _append_line(descriptor: int, line: bytes, path: str) -> None:
 
 
 def _take_back(descriptor: int, size: int, written: int, path: str) -> None:
-    """Remove the beginning of a line that did not fit on the disk, unless another has written after it."""
+    """Remove the beginning of a line that did not fit on the disk, unless another writer has appended to it."""
     if os.fstat(descriptor).st_size != size + written:
         raise NotDone(f"{path} has no room: the beginning of a record is in it, and the record is not; free some.")
     os.ftruncate(descriptor, size)
@@ -296,7 +297,7 @@ def _take_back(descriptor: int, size: int, written: int, path: str) -> None:
 
 
 def _find_line(descriptor: int, line: bytes, tail: int) -> bool | None:
-    """Whether this whole line is in the file; None: not in the part that was searched."""
+    """Whether this exact line is in the file; None: it is not in the part that was searched."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - tail)
     at, before = start, b"" if start else b"\n"
@@ -311,7 +312,7 @@ def _find_line(descriptor: int, line: bytes, tail: int) -> bool | None:
 
 @contextlib.contextmanager
 def _refusing(path: str) -> Iterator[None]:
-    """Until the file has its name, nothing has happened."""
+    """Raise NotDone for errors before the file has its name: nothing has happened until then."""
     try:
         yield
     except OSError as error:
@@ -329,7 +330,7 @@ def _sync(descriptor: int, path: str) -> None:
 
 
 def _sync_folder(target: Path) -> None:
-    """Flush the folder: only then does a new name survive a power cut."""
+    """Flush the folder, without which a new name may not survive a power cut."""
     try:
         descriptor = os.open(target.parent, os.O_RDONLY)
     except OSError as error:

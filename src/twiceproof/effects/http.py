@@ -1,7 +1,8 @@
 """HTTP requests as effects: `http.post("https://api.example.com/invoices", json=…, provider="stripe")`.
 
-Making one does nothing. How it may be repeated follows from what it is, before a byte is sent: by the provider's key,
-by a look at the destination, by its method. It is sent once: no retries, no redirects, one deadline for all of it.
+Creating one does nothing. How it may be repeated follows from the description, before a byte is sent: from the
+provider's key, a look at the destination, or the method. It is sent once: no retries, no redirects, one deadline for
+the whole request.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Find(Struct, frozen=True):
     settling: float = DEFAULT_SETTLING
 
     def look(self, call: HttpCall, effect_key: str, key: str) -> Look:
-        """Ask the destination, with the authorization of the call that is looked for."""
+        """Ask the destination, with the authorization of the original call."""
         url = self.url.replace("{key}", key).replace(KEY, effect_key)
         url = call.origin + url if url.startswith("/") else url
         answer = call.reading(url, self.headers).send(effect_key)
@@ -67,7 +68,7 @@ class Find(Struct, frozen=True):
         return self._found(answer_of(answer))
 
     def _found(self, body: Any) -> Look:
-        """`items[0]` asks for the only one: none is Absent, and several leave open which one is ours."""
+        """`items[0]` must be the only item: no item means Absent, and with several it is unknown which one is ours."""
         stem = self.at.removesuffix("[0]")
         found = at_path(body, stem) if stem else body
         if not isinstance(found, list):
@@ -95,8 +96,8 @@ def find(
     Args:
         request: GET and a URL, or a path on the effect's own host. `{key}` is the effect key in the provider's form,
             `{effect_key}` the effect key itself.
-        at: Where the result is in the answer. A list, or `[0]` of one, must hold one item: none is absent, several
-            are unknown.
+        at: Where the result is in the answer. A list, or `[0]` of one, must hold one item: none means absent, several
+            mean unknown.
         absent: Statuses that mean that there is nothing.
         headers: Further headers of the look.
         settling: How long the destination may take until it shows what it did.
@@ -111,7 +112,7 @@ def find(
 
 
 class HttpEffect(Struct, frozen=True):
-    """One request, and what is to be known about it. Made by `get`, `post`, `put` and the others."""
+    """One request, and its options. Made by `get`, `post`, `put` and the others."""
 
     call: HttpCall
     provider: Provider | None = None
@@ -132,13 +133,13 @@ class HttpEffect(Struct, frozen=True):
 
     @property
     def repeat(self) -> Declared:
-        """The user's own word; else the provider's row, a look, the method; else never."""
+        """`repeat=` if given; otherwise by the provider's row, a look or the method; otherwise never."""
         if self.own_repeat is not None:
             return self.own_repeat
         row, settling = self._row, self.call.timeout + self._settling
         if row is not None and row.kind == "keyed":
-            # A probe has each start recorded with its URL: sent to another region, the same key would act again.
-            probe = self.look if self.finds is not None or row.regional else None
+            # A probe has each start recorded, with its time and its URL: in another region the key would act again.
+            probe = self.look if self.finds is not None or row.regional or row.first_sent else None
             return Declared("keyed", probe, settling, row.window_seconds)
         if self.finds is not None or (row is not None and row.kind == "check"):
             return Declared("check", self.look, settling)
@@ -147,7 +148,7 @@ class HttpEffect(Struct, frozen=True):
 
     @property
     def _row(self) -> Provider | None:
-        """The provider's row, where it speaks of such a request."""
+        """Return the provider's row, if it covers such a request."""
         path = urlsplit(self.call.url).path
         return self.provider if self.provider is not None and self.provider.covers(self.call.method, path) else None
 
@@ -160,7 +161,7 @@ class HttpEffect(Struct, frozen=True):
         return {**self.call.describe(), **row}
 
     def perform(self, effect_key: str) -> Any:
-        """Send it, once. Raises NotDone if nothing was done, OutcomeUnknown if that cannot be told."""
+        """Send it once. Raises NotDone if nothing was done, OutcomeUnknown if that is not known."""
         request = self.call.request(effect_key, self.provider)
         try:
             answer = self.call.transmit(request)
@@ -173,7 +174,7 @@ class HttpEffect(Struct, frozen=True):
         raise refuse(request, answer, self._row, self.final, self.call.secrets())
 
     def _unread(self, request: HttpRequest, large: TooLarge) -> int:
-        """An answer that was cut: its status is known, and is enough where nothing else is kept."""
+        """Handle a truncated answer: its status is known, which is enough if nothing else is kept."""
         status = int(large.data["status"])
         if self.keep == "status" and 200 <= status < 300:
             return status
@@ -182,7 +183,7 @@ class HttpEffect(Struct, frozen=True):
         raise large
 
     def _first_result(self, request: HttpRequest, answer: HttpAnswer, effect_key: str) -> Any:
-        """Fetch what the first request with this key made: the conflict proves that it was carried out."""
+        """Fetch the result of the first request with this key: the conflict proves that it was carried out."""
         row = self._row
         assert row is not None and row.conflict is not None  # noqa: S101 - the caller asked
         try:
@@ -198,6 +199,11 @@ class HttpEffect(Struct, frozen=True):
             ) from error
         told = f"{request.shown} was done before, and its result was answered with {found.status}; ask again."
         raise OutcomeUnknown(told)
+
+    @property
+    def can_look(self) -> bool:
+        """Whether anything says how to look for it. Some rows have a probe without that."""
+        return self._finds() is not None
 
     def look(self, effect_key: str) -> Look:
         """Ask the destination. Never writes; whatever goes wrong is Unknown."""
@@ -310,7 +316,7 @@ def _refuse_options(given: HttpOptions) -> None:
 
 
 def get(url: str, **options: Unpack[HttpOptions]) -> HttpEffect:
-    """GET a URL: harmless, whatever happens. Takes the options of `post` except for a body."""
+    """GET a URL: safe to repeat. Takes the options of `post` except for a body."""
     return _effect("GET", url, options)
 
 
@@ -325,7 +331,8 @@ def post(url: str, **options: Unpack[HttpOptions]) -> HttpEffect:
     Args:
         url: An absolute URL, without a password. `http.KEY` in it stands for the effect key.
         json, form, content: The body, one of them. `http.KEY` in a text stands for the effect key.
-        params, headers: Further parameters of the query, and headers; a value may be `env("NAME")`.
+        params, headers: Further parameters of the query, and headers. A value in them, or in json and form, may be
+            `env("NAME")`.
         auth: `env("NAME")` or a function that returns a token for `Bearer`; `("user", env("NAME"))` for `Basic`.
         provider: A name in the table of providers: its key is sent, and its rules hold.
         look: How to look for the effect: `http.find(…)`, or a function of the effect key.
@@ -343,7 +350,7 @@ def post(url: str, **options: Unpack[HttpOptions]) -> HttpEffect:
 
 
 def put(url: str, **options: Unpack[HttpOptions]) -> HttpEffect:
-    """PUT to a URL of your own choice (an external id): harmless to repeat, unless it has a condition."""
+    """PUT to a URL of your own choice (an external id): safe to repeat, unless it has a condition."""
     return _effect("PUT", url, options)
 
 
@@ -353,5 +360,5 @@ def patch(url: str, **options: Unpack[HttpOptions]) -> HttpEffect:
 
 
 def delete(url: str, **options: Unpack[HttpOptions]) -> HttpEffect:
-    """DELETE a URL: harmless to repeat. That there is nothing (404, 410) is success."""
+    """DELETE a URL: safe to repeat. 404 and 410 (there is nothing) are success."""
     return _effect("DELETE", url, options)

@@ -19,17 +19,17 @@ __all__ = ["has_conflict", "kept", "refuse", "retry_after_of", "succeeded"]
 
 READS = ("GET", "HEAD")
 GONE = (404, 410)
-MOVED = (307, 308)  # the same request belongs elsewhere: it was not carried out here
+MOVED = (307, 308)  # the request must be sent elsewhere: it was not carried out here
 LONGEST_EXCERPT = 200
 
 
 def succeeded(request: HttpRequest, answer: HttpAnswer) -> bool:
-    """2xx; and to a DELETE, that there is nothing: a repeat finds what the first one left."""
+    """2xx; for a DELETE also 404 and 410, which a repeat gets after a first one that was carried out."""
     return 200 <= answer.status < 300 or (request.method == "DELETE" and answer.status in GONE)
 
 
 def kept(request: HttpRequest, answer: HttpAnswer, keep: str, result: Any) -> Any:
-    """What a successful request returns. A body that cannot be read does not undo what was done."""
+    """Return the result of a successful request. An unreadable body does not change that it was done."""
     if keep == "status":
         return answer.status
     if keep == "response":
@@ -53,7 +53,7 @@ def _without_cookies(headers: dict[str, str]) -> dict[str, str]:
 
 
 def has_conflict(answer: HttpAnswer, provider: Provider | None) -> bool:
-    """Whether the provider says by an error that the key was used: the first request was carried out."""
+    """Whether the provider reports with an error that the key was used before: the first request was carried out."""
     rule = provider.conflict if provider is not None else None
     return rule is not None and answer.status == rule.status and rule.says.encode() in answer.body
 
@@ -65,12 +65,12 @@ def refuse(
     final: Collection[int],
     secrets: Collection[str] = (),
 ) -> NotDone | OutcomeUnknown:
-    """What an answer other than 2xx means.
+    """Return the error for an answer other than 2xx.
 
-    A row's own rules come first. A refusal that speaks of the idempotency key is none: the key was used before, and
-    what it was used for may have been done.
+    The provider's own rules come first. A refusal about the idempotency key proves nothing: the key was used before,
+    and that request may have been carried out.
     """
-    told = f"{request.shown} was answered with {answer.status}{_excerpt(answer, secrets)}"
+    told = f"{request.shown} was answered with {answer.status}{_excerpt(answer, [*secrets, *_credentials(request)])}"
     wait = retry_after_of(answer)
     if answer.status < 400:
         return _redirected(request, answer, told, final)
@@ -87,8 +87,8 @@ def refuse(
 
 def _by_row(answer: HttpAnswer, row: Provider, told: str, wait: float | None) -> NotDone | OutcomeUnknown | None:
     replayed = answer.headers.get("idempotent-replayed", "").lower() == "true"
-    if answer.status in row.sticky or (answer.status >= 500 and replayed):
-        again = f"{told}, and {row.title} gives the same answer to the same key; look at the destination."
+    if answer.status in (*row.sticky, *row.forgotten) or (answer.status >= 500 and replayed):
+        again = f"{told}, and {row.title} gives no other answer to the same key; look at the destination."
         return OutcomeUnknown(again, repeats=True)
     if answer.status in row.in_progress:
         return OutcomeUnknown(f"{told}: the first request is still at work; ask again later.", retry_after=wait)
@@ -105,8 +105,9 @@ def _by_row(answer: HttpAnswer, row: Provider, told: str, wait: float | None) ->
 def _redirected(
     request: HttpRequest, answer: HttpAnswer, told: str, final: Collection[int]
 ) -> NotDone | OutcomeUnknown:
-    """Not followed. 307 and 308 say that the same request belongs elsewhere; after a write, the others are also sent
-    once it was carried out ("see the result there")."""
+    """Redirects are not followed. 307 and 308 mean that the same request must be sent elsewhere; the others are also
+    sent after a write was carried out ("see the result there").
+    """
     if request.method in READS or answer.status in MOVED or answer.status in final:
         place = answer.headers.get("location", "").partition("?")[0][:120] or "elsewhere"
         return NotDone(f"{told} and leads to {place}; redirects are not followed, so write that URL.", final=True)
@@ -114,7 +115,7 @@ def _redirected(
 
 
 def retry_after_of(answer: HttpAnswer) -> float | None:
-    """The pause that is asked for, in seconds. A date counts from the answer's own Date."""
+    """Return the requested pause in seconds. A date is compared with the answer's own Date."""
     value = answer.headers.get("retry-after", "").strip()
     if value.isdecimal() and len(value) < 10:
         return float(value)
@@ -125,9 +126,19 @@ def retry_after_of(answer: HttpAnswer) -> float | None:
         return None
 
 
+def _credentials(request: HttpRequest) -> list[str]:
+    """Return the credentials that were sent (`Bearer TOKEN`, `Basic BASE64`), also those from a function, which is not
+    called again.
+    """
+    sent = [value for name, value in request.headers.items() if name.lower() == "authorization"]
+    return [word for value in sent if (word := value.partition(" ")[2] or value)]
+
+
 def _excerpt(answer: HttpAnswer, secrets: Collection[str]) -> str:
-    """The beginning of the answer, in one line and without the secrets that were sent: a server may repeat them."""
+    """Return the beginning of the answer, on one line and without the secrets that were sent: a server may echo
+    them.
+    """
     text = " ".join(answer.body[: 4 * LONGEST_EXCERPT].decode("utf-8", "replace").split())
-    for secret in sorted(secrets, key=len, reverse=True):
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, "***")
     return f" ({text[:LONGEST_EXCERPT]})" if text else ""

@@ -1,4 +1,5 @@
-"""One HTTP request: sent at most once, answered in a bounded time with a bounded answer, or refused before it is sent.
+"""One HTTP request: sent at most once, with limits for the time and the size of the answer, or refused before it is
+sent.
 
 No retries, no redirects, no cookies, and no proxy from the environment: a second request that a client sends by itself
 would make "nothing was done" untrue. Connections are pooled per process.
@@ -21,17 +22,17 @@ from ..threads import at_fork
 from .url_guard import Allowed, check_addresses, read_target, refuse_address
 from .webhook_client import resolve, within
 
-__all__ = ["HttpAnswer", "HttpClient", "HttpRequest", "TooLarge", "pooled", "untrusting"]
+__all__ = ["HttpAnswer", "HttpClient", "HttpRequest", "TooLarge", "guarded_client", "prepare_requests", "shared_client"]
 
 
 MOST_CONNECTIONS = 100
-KEEP_ALIVE = 5.0  # seconds; a server that closes an idle connection just then leaves a doubt about the next request
+KEEP_ALIVE = 5.0  # seconds; short, since a request on a connection that the server is closing has an unknown outcome
 MOST_ANSWER = 10 * 1024 * 1024  # bytes, decompressed
 NEVER_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError")
 
 
 class HttpRequest(Struct, frozen=True):
-    """What is sent. `timeout` is for all of it, from the name's resolution to the last byte of the answer."""
+    """What is sent. `timeout` covers everything from the name's resolution to the last byte of the answer."""
 
     method: str
     url: str
@@ -68,7 +69,7 @@ _deadline = threading.local()
 
 
 def _left(limit: float | None) -> float:
-    """The seconds that the current request of this thread may still take."""
+    """Return the seconds that the current request of this thread may still take."""
     left: float = getattr(_deadline, "at", time.monotonic() + (limit or 0.0)) - time.monotonic()
     if left <= 0:
         raise TimeoutError("its time is over")
@@ -76,7 +77,7 @@ def _left(limit: float | None) -> float:
 
 
 class HttpClient:
-    """Sends requests over pooled connections. `allowed` given: only to public addresses, and to what it permits."""
+    """Sends requests over pooled connections. With `allowed`, only to public addresses and to what it permits."""
 
     def __init__(self, *, allowed: Allowed | None = None, most: int = MOST_ANSWER) -> None:
         self._allowed = allowed
@@ -87,7 +88,7 @@ class HttpClient:
         at_fork(self, in_child=HttpClient._abandon)
 
     def _abandon(self) -> None:
-        """In a forked child: the connections are the parent's, and closing one here would end it there, too."""
+        """In a forked child: the connections belong to the parent, and closing one here would end it there, too."""
         if self._pool is not None:
             self._abandoned.append(self._pool)
         self._mutex, self._pool = threading.Lock(), None
@@ -120,7 +121,7 @@ class HttpClient:
             if self._pool is None:
                 core = _httpcore()
                 self._pool = core.ConnectionPool(
-                    ssl_context=core.default_ssl_context(),
+                    ssl_context=_certificates(),
                     max_connections=MOST_CONNECTIONS,
                     keepalive_expiry=KEEP_ALIVE,
                     retries=0,
@@ -178,7 +179,7 @@ def _decoded(pieces: Iterable[bytes], encoding: str, most: int) -> Iterable[byte
 
 
 def _failure(error: Exception, request: HttpRequest) -> NotDone | OutcomeUnknown:
-    """What an error of the transport means: whether a byte of the request may have arrived."""
+    """Return the error for a failure of the transport: unknown, if a byte of the request may have arrived."""
     kind = type(error).__name__
     told = f"{kind}: {error}" if str(error) else kind
     if kind in NEVER_SENT:
@@ -187,8 +188,9 @@ def _failure(error: Exception, request: HttpRequest) -> NotDone | OutcomeUnknown
 
 
 def _is_permitted(host: str, allowed: Allowed) -> bool:
-    """Whether the user named this host or address: plain http is for what is in the own network."""
-    return host in allowed.hosts or not (refuse_address(host, host, allowed) or not refuse_address(host))
+    """Whether the user named this host or address: plain http is for the user's own network."""
+    is_private = bool(refuse_address(host))
+    return host in allowed.hosts or (is_private and not refuse_address(host, host, allowed))
 
 
 def _httpcore() -> Any:
@@ -200,8 +202,22 @@ def _httpcore() -> Any:
 
 
 @lru_cache(1)
+def _certificates() -> Any:
+    """Return the context of all TLS connections. Reading the system's certificates takes longer than most requests."""
+    return _httpcore().default_ssl_context()
+
+
+def prepare_requests() -> None:
+    """Load the client and the certificates, for processes that are forked later."""
+    _backend_class()
+    _certificates()
+
+
+@lru_cache(1)
 def _backend_class() -> Any:
-    """A network whose every wait is cut to what is left of the request's time; made late, with its base class."""
+    """Return the class of a network whose every wait is limited to the request's remaining time; created late, with its
+    base class.
+    """
     core = _httpcore()
 
     class TimedStream(core.NetworkStream):  # type: ignore[misc, name-defined]
@@ -231,7 +247,7 @@ def _backend_class() -> Any:
 
         def connect_tcp(self, host: str, port: int, timeout: float | None = None, **given: Any) -> Any:
             left = _timely(core.ConnectTimeout, timeout)
-            address = host if self._allowed is None else _judged(host, port, self._allowed, left)
+            address = host if self._allowed is None else _checked_address(host, port, self._allowed, left)
             return TimedStream(self._inner.connect_tcp(address, port, _timely(core.ConnectTimeout, timeout), **given))
 
     return TimedBackend
@@ -244,7 +260,7 @@ def _timely(kind: Callable[[str], Exception], limit: float | None) -> float:
         raise kind(str(over)) from None
 
 
-def _judged(host: str, port: int, allowed: Allowed, left: float) -> str:
+def _checked_address(host: str, port: int, allowed: Allowed, left: float) -> str:
     """Resolve a name once and check every address of the answer; the connection goes to the checked one."""
     try:
         addresses = within(left, lambda: resolve(host, port))
@@ -257,8 +273,8 @@ def _judged(host: str, port: int, allowed: Allowed, left: float) -> str:
 
 
 @lru_cache(1)
-def pooled() -> HttpClient:
-    """The client of this process, for URLs that the program itself names."""
+def shared_client() -> HttpClient:
+    """Return this process's client, for URLs that the program itself names."""
     import atexit
 
     client = HttpClient()
@@ -267,6 +283,6 @@ def pooled() -> HttpClient:
 
 
 @lru_cache(32)
-def untrusting(allow: tuple[str, ...]) -> HttpClient:
-    """A client for URLs that come from data: only public addresses, and what `allow` names."""
+def guarded_client(allow: tuple[str, ...]) -> HttpClient:
+    """Return a client for URLs that come from data: only public addresses, and those that `allow` names."""
     return HttpClient(allowed=Allowed(allow))

@@ -1,4 +1,6 @@
-"""HttpCall: an HTTP request described as data, and what is sent for it, with its secrets read at that moment."""
+"""HttpCall: an HTTP request described as data, and the making of the request, which reads the secrets at that
+moment.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import base64
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.utils import formatdate
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -13,10 +16,11 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct, structs
 
+from ..clock import system_clock
 from ..errors import Misuse
 from ..secret import Env
-from .base import outgoing_headers
-from .http_client import HttpAnswer, HttpRequest, pooled, untrusting
+from .base import first_attempt_at, outgoing_headers
+from .http_client import HttpAnswer, HttpRequest, guarded_client, shared_client
 from .providers import Provider
 
 __all__ = ["EFFECT_KEY_HEADER", "KEY", "Auth", "HttpCall", "answer_of", "at_path", "read_url"]
@@ -73,11 +77,11 @@ class HttpCall(Struct, frozen=True):
 
     @property
     def is_conditional(self) -> bool:
-        """Whether a repeat is refused because the first was carried out."""
+        """Whether a repeat is refused if the first request was carried out."""
         return any(name.lower() in ("if-match", "if-none-match") for name in self.headers)
 
     def describe(self) -> dict[str, Any]:
-        """What is asked for, without secrets: those are neither compared nor kept."""
+        """Return the request without its secrets, which are neither compared nor stored."""
         query = self.url.partition("?")[2].split("&")
         shown = {
             "method": self.method,
@@ -90,14 +94,14 @@ class HttpCall(Struct, frozen=True):
         return {name: value for name, value in shown.items() if value not in ([], {}, None)}
 
     def secrets(self) -> list[str]:
-        """Every secret of this call, as it is now: to take out of texts that are kept."""
-        given = [*self.headers.values(), *(self.params or {}).values()]
-        found = [secret for value in given if isinstance(value, Env) for secret in value()]
+        """Return the current value of every secret of this call, to remove them from texts that are stored."""
+        given = [*self.headers.values(), *(self.params or {}).values(), self.json, self.form]
+        found = [secret for value in given for env in _envs(value) for secret in env()]
         token = self.auth[1] if isinstance(self.auth, tuple) else self.auth
         return found + (list(token()) if isinstance(token, Env) else [])
 
     def request(self, effect_key: str, provider: Provider | None = None) -> HttpRequest:
-        """Make what is sent: with the key where the provider takes it, and where people find it at the target."""
+        """Make the request, with the key where the provider expects it, and where people find it at the target."""
         call = _carrying(self, effect_key, provider) if provider is not None else self
         body, kind = _body(call, effect_key)
         url = _filled(call.url, effect_key)
@@ -114,13 +118,15 @@ class HttpCall(Struct, frozen=True):
         return self.transmit(self.request(effect_key, provider))
 
     def transmit(self, request: HttpRequest) -> HttpAnswer:
-        """Send one request as this call says: by the user's client, guarded, or over the process's connections."""
+        """Send one request as this call says: by the user's client, by the guarded one, or over the process's
+        connections.
+        """
         if self.client is not None:
             return _by_client(self.client, request)
-        return (untrusting(self.allow) if self.untrusted else pooled()).send(request)
+        return (guarded_client(self.allow) if self.untrusted else shared_client()).send(request)
 
     def reading(self, url: str, headers: Mapping[str, Any] | None = None) -> HttpCall:
-        """A GET with this call's authorization and client: the other side of the same API."""
+        """Return a GET with this call's authorization and client, to read from the same API."""
         given = {
             name: value for name, value in self.headers.items() if not name.lower().startswith(("if-", "content-"))
         }
@@ -129,7 +135,7 @@ class HttpCall(Struct, frozen=True):
 
 
 def read_url(url: object) -> str:
-    """Refuse what is not an absolute URL, and one with a password: it would be logged and kept."""
+    """Refuse relative URLs, and those with a password, which would be logged and stored."""
     if not isinstance(url, str) or any(letter <= " " or letter == "\x7f" for letter in url):
         raise Misuse("A URL is one text without spaces; write it as https://HOST/PATH.")
     try:
@@ -156,7 +162,7 @@ def at_path(value: Any, path: str) -> Any:
 
 
 def answer_of(answer: HttpAnswer) -> Any:
-    """Decode a body: JSON by its type, other text as text, nothing as None. Raises ValueError for what is not JSON."""
+    """Decode a body by its content type: JSON, text, or None if it is empty. Raises ValueError for invalid JSON."""
     if not answer.body:
         return None
     kind, _, rest = answer.headers.get("content-type", "").partition(";")
@@ -197,12 +203,16 @@ def _authorization(auth: Auth | None) -> dict[str, str]:
 
 
 def _merged(added: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """What the user wrote wins, in whatever case. A line break would begin another header."""
+    """Merge headers; the user's win, and names are compared without case. A line break is refused: it would begin
+    another header.
+    """
     own = {name.lower() for name in given}
     merged = {**{name: value for name, value in added.items() if name.lower() not in own}, **given}
     for name, value in merged.items():
         if any(letter in value for letter in "\r\n\0"):
             raise Misuse(f"The header {name} has a line break in its value; take it out.")
+        if any(letter > "\xff" for letter in value):
+            raise Misuse(f"The header {name} has letters that HTTP headers cannot carry; percent-encode its value.")
     return merged
 
 
@@ -221,7 +231,9 @@ def _quoted(url: str) -> str:
 
 
 def _carrying(call: HttpCall, effect_key: str, provider: Provider) -> HttpCall:
-    """The call with the key where the provider takes it, and in a field of the body that its pages show."""
+    """Return the call with the key where the provider expects it, and in a field of the body that its web pages
+    show.
+    """
     if not provider.covers(call.method, urlsplit(call.url).path):
         return call
     key = provider.key(effect_key)
@@ -229,12 +241,22 @@ def _carrying(call: HttpCall, effect_key: str, provider: Provider) -> HttpCall:
         call = structs.replace(call, form={provider.mark: effect_key, **call.form})
     match provider.place:
         case "header":
-            return structs.replace(call, headers={**call.headers, provider.field: key})
+            return structs.replace(call, headers={**call.headers, provider.field: key, **_first_sent(provider)})
         case "query":
             return structs.replace(call, params={**(call.params or {}), provider.field: key})
         case "body":
             return _with_field(call, provider.field.split("."), key)
     return call
+
+
+def _first_sent(provider: Provider) -> dict[str, str]:
+    """Return the header for the time of the first attempt. The provider refuses a repeat that is older than its
+    memory.
+    """
+    if not provider.first_sent:
+        return {}
+    began = first_attempt_at.get()
+    return {provider.first_sent: formatdate(system_clock.now() if began is None else began, usegmt=True)}
 
 
 def _with_field(call: HttpCall, path: Sequence[str], key: str) -> HttpCall:
@@ -263,9 +285,11 @@ def _body(call: HttpCall, effect_key: str) -> tuple[bytes, dict[str, str]]:
 
 
 def _keyed(value: Any, effect_key: str) -> Any:
-    """Put the effect key where `KEY` stands. Values that are no plain JSON are left to the encoder."""
-    if isinstance(value, str):
-        return _filled(value, effect_key)
+    """Replace `KEY` by the effect key, and secrets by their values. Values that are not plain JSON are left to the
+    encoder.
+    """
+    if isinstance(value, str | Env):
+        return _value(value, effect_key)
     if isinstance(value, Mapping):
         return {name: _keyed(inner, effect_key) for name, inner in value.items()}
     return [_keyed(inner, effect_key) for inner in value] if isinstance(value, list | tuple) else value
@@ -300,7 +324,25 @@ def _described_body(call: HttpCall) -> Any:
     if call.content is not None:
         content = call.content.encode() if isinstance(call.content, str) else bytes(call.content)
         return blake2b(content, digest_size=16).hexdigest()
-    return dict(call.form) if call.form is not None else None if call.json is msgspec.UNSET else call.json
+    return _masked(dict(call.form) if call.form is not None else None if call.json is msgspec.UNSET else call.json)
+
+
+def _masked(value: Any) -> Any:
+    """Return a body without the secrets in it."""
+    if isinstance(value, Mapping):
+        return {name: _masked(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(inner) for inner in value]
+    return "***" if isinstance(value, Env) else value
+
+
+def _envs(value: Any) -> Iterator[Env]:
+    """Return the secrets in a value, at any depth."""
+    if isinstance(value, Env):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _envs(inner)
 
 
 def _by_client(client: Any, request: HttpRequest) -> HttpAnswer:

@@ -1,8 +1,8 @@
-"""Notifies of reviews, failures, dead letters and findings: one message per flow and quiet period, over all processes.
+"""Notifies of reviews, failures, dead letters, findings, approvals and parked messages.
 
-Each process observes its own writes and sends notices a moment later on a separate thread, so that runs neither wait
-for a receiver nor fail with it. What a killed process had not sent, a starting worker finds in the store, as long as it
-still needs attention.
+There is one notice per flow and quiet period, for all processes. Each process observes its own writes and sends
+notices a moment later on a separate thread, so that runs neither wait for a receiver nor fail with it. What a killed
+process had not sent, a starting worker finds in the store, as long as it still needs attention.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from collections.abc import Collection
 import msgspec
 from msgspec import Struct, structs
 
-from ..claims.claim import CLAIM, RUN, Claim, claim_of
+from ..claims.claim import CLAIM, DONE, FAILED, RUN, Claim, claim_of, parse_space, run_address
 from ..clock import Clock
-from ..errors import Misuse, NotDone, StoreError
+from ..errors import CannotOpen, Misuse, NotDone, StoreError
 from ..operations import Operation, block
 from ..records import Address, Batch, Insert, Record, Replace, Written, record_kind
 from ..stores.base import Store
 from ..threads import DelayedCall, at_fork, run_within
 from .duplicate_alerts import (
+    APPROVAL,
     DEAD_LETTER,
     EVENTS,
     FAILURE,
     FINDING,
+    LATE,
+    PARKED,
     REVIEW,
     Hook,
     Notice,
@@ -41,8 +44,10 @@ __all__ = ["DEAD_LETTER_KIND", "FINDING_KIND", "Incidents"]
 
 log = logging.getLogger("twiceproof")
 
-DEAD_LETTER_KIND = record_kind("letter", expires=True)  # as ledgers have it
+DEAD_LETTER_KIND = record_kind("dead-letter", expires=True)
 FINDING_KIND = record_kind("finding", expires=True)
+APPROVAL_KIND = record_kind("approval", beside_run=True)
+MESSAGE_KIND = record_kind("message", expires=True)
 WATCHED = {
     (CLAIM, "review"): REVIEW,
     (CLAIM, "failed"): FAILURE,
@@ -50,12 +55,16 @@ WATCHED = {
     (RUN, "failed"): FAILURE,
     (DEAD_LETTER_KIND, "kept"): DEAD_LETTER,
     (FINDING_KIND, "open"): FINDING,
+    (APPROVAL_KIND, "open"): APPROVAL,
+    (MESSAGE_KIND, "parked"): PARKED,
+    (MESSAGE_KIND, "pending"): LATE,
 }
-SOON = 1.0  # seconds before a notice is sent, to include what else happens meanwhile
+SOON = 1.0  # seconds before a notice is sent, to include further events
 AGAIN = 60.0  # seconds until the next attempt after a failure of the receiver or the store
 GRACE = 2.0  # for the last message when the app is closed
 MOST = 10_000  # observed writes that wait to be processed
-LOOKED_AT = 200  # of each kind, when a worker starts
+LOOKED_AT = 200  # of each kind, when a worker starts and now and then
+HANDED_OUT = 60.0  # seconds; a relay that cannot publish a message hides it for less
 LONGEST = 300  # characters of a reason
 
 Group = tuple[str, str, str]  # tenant, event and operation
@@ -80,8 +89,17 @@ class FindingNotice(Struct, frozen=True):
     fresh: bool = False
 
 
+class MessageNotice(Struct, frozen=True):
+    """The fields of a message that a notice needs. `starts`: how often a target has refused it."""
+
+    key: str
+    target: str
+    why: str = ""
+    starts: int = 0
+
+
 class PendingNotice(Struct, frozen=True):
-    """What happened in a group since its last notice; key and reason are those of the latest."""
+    """The events of a group since its last notice; key and reason are those of the latest."""
 
     count: int
     first_at: float
@@ -93,7 +111,17 @@ class PendingNotice(Struct, frozen=True):
 class Incidents:
     """`observe` is registered with a store; `flush` sends notices of what was observed. `name` identifies the hook."""
 
-    def __init__(self, store: Store, hook: Hook, *, on: Collection[str], quiet: float, name: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        hook: Hook,
+        *,
+        on: Collection[str],
+        quiet: float,
+        name: str,
+        clock: Clock,
+        late: float = 900.0,
+    ) -> None:
         wanted = (on,) if isinstance(on, str) else tuple(on)
         if not wanted or not set(wanted) <= set(EVENTS):
             raise Misuse(f"on={on!r} has an unknown event; give some of {', '.join(EVENTS)}.")
@@ -103,6 +131,7 @@ class Incidents:
         self._hook = hook
         self._watched = {place: event for place, event in WATCHED.items() if event in wanted}
         self._quiet = quiet
+        self._late = late
         self._name = name
         self._clock = clock
         self._stopped = False
@@ -126,17 +155,31 @@ class Incidents:
         for write in batch.writes:
             if isinstance(write, Insert | Replace):
                 event = self._watched.get((write.at.kind, write.state))
-                if event is not None:
+                if event is not None and event != LATE:
                     self._note(write.at, event)
 
     def scan_store(self) -> Operation[None]:
-        """At the start of a worker: find what needs attention, in case the process that wrote it died."""
+        """At the start of a worker, and now and then: find what needs attention, in case the process that recorded it
+        has died; and messages that wait for long, which nobody records.
+        """
         for (kind, state), event in self._watched.items():
             if event == FAILURE:
                 continue  # needs no decision, and there may be many
             page = yield from self._store.scan(kind, state=state, limit=LOOKED_AT)
             for record in page.records:
-                self._note(record.at, event, found=True)
+                if event != LATE or self._is_late(record, page.now):
+                    self._note(record.at, event, found=True)
+
+    def _is_late(self, record: Record, now: float) -> bool:
+        """Whether a message waits for longer than it should. One that was sent with a delay waits for its time."""
+        if record.created_at + self._late > now:
+            return False
+        if record.due_at is None or record.due_at <= now + HANDED_OUT:
+            return True
+        try:
+            return msgspec.json.decode(record.body, type=MessageNotice).starts > 0
+        except msgspec.DecodeError:
+            return False
 
     def _note(self, at: Address, event: str, *, found: bool = False) -> None:
         with self._mutex:
@@ -190,12 +233,16 @@ class Incidents:
                     del self._observed[at, event]
 
     def _add(self, at: Address, event: str, found: bool) -> Operation[None]:
-        """Read the current record: what was settled meanwhile needs no notice."""
+        """Read the current record first: if it has been settled meanwhile, no notice is needed."""
         record = (yield from self._store.read(at)).record
         if record is None or self._watched.get((at.kind, record.state)) != event:
             return
-        details = _details_of(record, event)
-        if details is None:
+        try:
+            details = _details_of(record, event)
+        except (CannotOpen, msgspec.DecodeError):  # encrypted with a key that this process lacks: skip it
+            log.warning("there is no notice of %s in %s: it cannot be read", at.kind, at.space)
+            return
+        if details is None or (event == APPROVAL and not (yield from self._is_awaited(record))):
             return
         group, key, reason = details
         if found and (yield from self._was_sent(group, record)):
@@ -204,6 +251,11 @@ class Incidents:
         self._pending[group] = structs.replace(
             pending, count=pending.count + 1, last_at=max(pending.last_at, record.updated_at), key=key, reason=reason
         )
+
+    def _is_awaited(self, approval: Record) -> Operation[bool]:
+        """Whether a decision would still continue the run: a cancelled run leaves its request behind."""
+        run = (yield from self._store.read(run_address(approval.at.space))).record
+        return run is not None and run.state not in (DONE, FAILED)
 
     def _was_sent(self, group: Group, record: Record) -> Operation[bool]:
         last = (yield from self._store.read(self._address(group))).record
@@ -273,6 +325,12 @@ def _details_of(record: Record, event: str) -> tuple[Group, str, str] | None:
         found = msgspec.json.decode(record.body, type=FindingNotice)
         group = (found.tenant, event, found.reconciliation)
         return (group, found.key, _short(found.summary)) if found.fresh else None
+    if event == APPROVAL:
+        run = parse_space(record.at.space)
+        return (run.tenant, event, run.operation), run.key, _short(record.at.key)
+    if event in (PARKED, LATE):
+        message = msgspec.json.decode(record.body, type=MessageNotice)
+        return (record.at.space.partition("/")[0], event, message.target), message.key, _short(message.why)
     claim = claim_of(record)
     if event == FAILURE and not _is_final(claim):
         return None

@@ -1,4 +1,4 @@
-"""A JSON API behind a bearer token: one request, and what its answer means for the effect that sent it."""
+"""A JSON API with a bearer token: sends one request, and interprets its answer for the effect."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
+from ..claims.client_errors import is_refusal
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..secret import Env, secrets_of
 from .base import outgoing_headers, require
 from .http_answers import retry_after_of
-from .http_client import HttpAnswer, HttpRequest, pooled
+from .http_client import HttpAnswer, HttpRequest, shared_client
 from .http_request import EFFECT_KEY_HEADER, Token
 
 __all__ = ["ApiAnswer", "JsonApi", "Token", "encoded", "json_api", "plain_values"]
@@ -22,7 +23,8 @@ Send = Callable[[HttpRequest], HttpAnswer]
 TIMEOUT = 30.0
 LONGEST = 300  # characters of an answer in a message
 TOO_MANY = 429
-PASSING = (401, 408, 409, 423, 425)  # refusals that another attempt may not meet
+CONFLICT = 409  # these services say so instead of writing
+PASSING = (401, CONFLICT, 423)  # refusals that another attempt may not meet
 
 
 def json_api(url: str, auth: Token, *, timeout: float = TIMEOUT, send: Send | None = None) -> JsonApi:
@@ -30,7 +32,7 @@ def json_api(url: str, auth: Token, *, timeout: float = TIMEOUT, send: Send | No
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
         raise Misuse(f"{url!r} is not the address of an API; write it as https://host, without a query.")
-    if not callable(auth):  # a token itself would be kept in the program, and be out of date in an hour
+    if not callable(auth):  # a literal token would be in the source code, and would expire within an hour
         raise Misuse('auth= takes env("NAME") or a function that returns a token; a token itself expires.')
     if send is None:
         require("httpcore2", "http", "This effect")
@@ -38,7 +40,7 @@ def json_api(url: str, auth: Token, *, timeout: float = TIMEOUT, send: Send | No
 
 
 class ApiAnswer(Struct, frozen=True):
-    """An answer with its body read as JSON. `pause` is what it asks for, in seconds."""
+    """An answer with its body read as JSON. `pause` is the requested pause in seconds."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,7 +59,7 @@ class ApiAnswer(Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        """The status and the beginning of the error, for messages."""
+        """Return the status and the beginning of the error, for messages."""
         error = self.body.get("error", self.body) if isinstance(self.body, dict) else self.body
         text = error.get("message", error) if isinstance(error, dict) else error
         return f"{self.status} {' '.join(str(text or '').split())}"[:LONGEST].strip()
@@ -87,7 +89,7 @@ class JsonApi(Struct, frozen=True):
     ) -> ApiAnswer:
         """Send one request. Raises NotDone if it was not sent, OutcomeUnknown if no answer came.
 
-        A write carries its effect key, so that the service's log leads back to the step.
+        A write carries its effect key, so that the service's log can be matched with the step.
         """
         token = self._token()
         query = f"?{urlencode(params, quote_via=quote)}" if params else ""
@@ -101,14 +103,16 @@ class JsonApi(Struct, frozen=True):
             "Authorization": f"Bearer {token}",
         }
         request = HttpRequest(method, f"{self.url}{path}{query}", all_headers, body, self.timeout)
-        return _answer_of((self.send or pooled().send)(request), token)
+        return _answer_of((self.send or shared_client().send)(request), token)
 
     def require(self, method: str, path: str, **given: Any) -> ApiAnswer:
         """Like `call`, and raise for every status but 2xx."""
         return self.settle(self.call(method, path, **given), f"{method} {self.host}")
 
     def settle(self, answer: ApiAnswer, what: str, *, wait: float | None = None) -> ApiAnswer:
-        """Return a 2xx. A 4xx means that nothing was done, a 5xx does not tell. `wait`: after a 429 without a time."""
+        """Return a 2xx answer. A status that a server sends instead of acting means that nothing was done; after any
+        other, such as 408, 499 or a 5xx, the outcome is unknown. `wait`: the pause after a 429 that does not name one.
+        """
         if answer.ok:
             return answer
         if answer.status == TOO_MANY:
@@ -116,7 +120,7 @@ class JsonApi(Struct, frozen=True):
                 f"{what} has too many requests ({answer.told}); it can be tried later.",
                 retry_after=answer.pause or wait,
             )
-        if 400 <= answer.status < 500:
+        if is_refusal(answer.status) or answer.status == CONFLICT:
             raise NotDone(f"{what} is refused ({answer.told}).", final=answer.status not in PASSING)
         raise OutcomeUnknown(
             f"{what} failed ({answer.told}); whether it was done is unknown.", retry_after=answer.pause
@@ -130,7 +134,7 @@ class JsonApi(Struct, frozen=True):
 
 
 def _answer_of(answer: HttpAnswer, token: str) -> ApiAnswer:
-    """Read an answer without the token: a server may repeat it, and messages are kept."""
+    """Read an answer and remove the token from it: a server may echo it, and messages are stored."""
     data = answer.body.replace(token.encode(), b"***")
     try:
         body = msgspec.json.decode(data) if data else None

@@ -1,11 +1,11 @@
 """Mails sent once: `mail.send(message, via=mail.smtp(…), look=mail.imap(…))`.
 
-The Message-ID is made of the effect key, so every attempt at one step sends the same mail. That alone does not stop a
-second copy: mail servers deliver what they are given. When no answer comes after a mail was handed over, the folder of
-sent mails is searched for the Message-ID; without a folder to search, a person decides.
+The Message-ID is made of the effect key, so every attempt at one step sends the same mail. That alone does not prevent
+a second copy: mail servers deliver whatever they are given. If no answer comes after a mail was handed over, the folder
+of sent mails is searched for the Message-ID; without a folder to search, a person decides.
 
-`via=mail.graph(…)` and `via=mail.gmail(…)` make a draft that carries the key, and send the draft: such a mail can be
-looked for by itself.
+`via=mail.graph(…)` and `via=mail.gmail(…)` create a draft that carries the key, and send it: such a mail can always be
+found again.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ log = logging.getLogger("twiceproof")
 
 T = TypeVar("T")
 RECIPIENTS = ("To", "Cc", "Bcc")
-VARYING = ("date", "message-id")  # not part of what is asked for: they differ between attempts, or are made here
-OURS = "tp_"  # how every effect key begins
+VARYING = ("date", "message-id")  # left out of the description: they differ between attempts, or are set here
+OURS = "tp_"  # prefix of every effect key
 COPY_TIME = 60.0  # seconds that a provider may need to put a copy into the sent folder
 
 
 class SentMail(Struct, frozen=True):
-    """`refused` has the server's answer for each recipient that it refused. None: it is not known, because the folder
-    of sent mails, Graph and Gmail do not tell."""
+    """`refused` has the server's answer for each recipient that it refused. None: not known, since the folder of sent
+    mails, Graph and Gmail do not say.
+    """
 
     message_id: str
     refused: dict[str, str] | None = None
@@ -156,7 +157,7 @@ class MailSending(Struct, frozen=True):
 
 
 class DraftSending(Struct, frozen=True):
-    """`mail.send(…)` by a mailbox: `check`, because a mail is there as a draft, as a sent mail, or not at all."""
+    """`mail.send(…)` by a mailbox: `check`, because a mail is found as a draft, as a sent mail, or not at all."""
 
     data: bytes
     sender: str
@@ -184,7 +185,7 @@ class DraftSending(Struct, frozen=True):
         return f"<{effect_key}@{self.sender.rpartition('@')[2]}>"
 
     def perform(self, effect_key: str) -> SentMail:
-        """Send the draft that is there, or make one. Only the sending itself can leave open whether it was done."""
+        """Send the existing draft, or create one. Only the request that sends can have an unknown outcome."""
         found = self._before(lambda: self._find(effect_key))
         if not found.sent:
             draft = found.drafts[0] if found.drafts else self._before(lambda: self._create(effect_key))
@@ -194,7 +195,9 @@ class DraftSending(Struct, frozen=True):
         return SentMail(self.message_id(effect_key))
 
     def _before(self, work: Callable[[], T]) -> T:
-        """Until a draft is sent nobody gets a mail: what fails or stays without an answer so far was not done."""
+        """Before a draft is sent no mail goes out: any failure or missing answer up to here means that it was not
+        done.
+        """
         try:
             return work()
         except OutcomeUnknown as error:
@@ -211,7 +214,7 @@ class DraftSending(Struct, frozen=True):
         return self.via.create(mail, effect_key)
 
     def _remove_others(self, effect_key: str, found: FoundMails) -> None:
-        """Remove drafts that are left of attempts whose answers were lost. A mailbox that refuses keeps them."""
+        """Remove drafts left by attempts whose answers were lost. If the mailbox refuses, they stay."""
         others = found.drafts if found.sent else found.drafts[1:]
         try:
             for draft in others:
@@ -238,7 +241,7 @@ def _addresses(message: EmailMessage, names: Sequence[str]) -> list[str]:
 
 
 def _settled(message: EmailMessage) -> bytes:
-    """The message as it is sent, without Bcc, and with boundaries that are the same each time it is made."""
+    """Return the message as it is sent: without Bcc, and with the same MIME boundaries at every attempt."""
     copy = deepcopy(message)
     for name in ("Bcc", *VARYING):
         del copy[name]

@@ -1,7 +1,7 @@
-"""Mailboxes of Microsoft Graph and Gmail, in which a mail is a draft first: found by its key, created, sent, removed.
+"""Mailboxes of Microsoft Graph and Gmail, where a mail is first a draft: found by its key, created, sent, removed.
 
-Neither API takes an idempotency key. A draft does what one would: it carries the effect key, sending it is one request
-about that draft, and a draft that was sent is none any more, so it is sent once. Checked against our simulators.
+Neither API takes an idempotency key; a draft serves instead. It carries the effect key, one request sends it, and after
+that it is no longer a draft, so it is sent only once. Checked against our simulators.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _ApiMailbox(Struct, frozen=True):
         return f"mail.{self.service}(user={self.user!r})"
 
     def _ask(self, method: str, path: str, *, gone: bool = False, **given: Any) -> ApiAnswer | None:
-        """Send one request. None: the answer was 404, and that is an answer here (`gone`)."""
+        """Send one request. With `gone`, 404 is a valid answer and returns None."""
         answer = self.api.call(method, path, **given)
         if gone and answer.status == GONE:
             return None
@@ -114,7 +114,7 @@ class _ApiMailbox(Struct, frozen=True):
 
 
 class GraphMailbox(_ApiMailbox, frozen=True):
-    """`graph(…)`. A draft that is sent is moved to the sent items; its property goes along."""
+    """`graph(…)`. Sending moves a draft to the sent items, with its property."""
 
     service: ClassVar[str] = "graph"
 
@@ -144,7 +144,7 @@ class GraphMailbox(_ApiMailbox, frozen=True):
 
 
 class GmailMailbox(_ApiMailbox, frozen=True):
-    """`gmail(…)`. A draft that is sent is removed, and a new message takes its place; both have the Message-ID."""
+    """`gmail(…)`. Sending replaces a draft by a new message; both have the same Message-ID."""
 
     service: ClassVar[str] = "gmail"
 
@@ -161,7 +161,9 @@ class GmailMailbox(_ApiMailbox, frozen=True):
         return FoundMails(drafts, tuple(sorted(self._sent(one["id"]) for one in found if one["id"] not in unsent)))
 
     def _sent(self, mail: str) -> str:
-        """The id of a message that is no draft. One that lost its draft between two lists is read once more."""
+        """Return the id of a message that is not a draft. A message whose draft was sent between two lists is read once
+        more.
+        """
         found = self._read(f"{self._path}/messages/{encoded(mail)}", format="minimal")
         if "DRAFT" in found.get("labelIds", []):
             raise NotDone("a draft changed while mails were listed; it can be tried again.", retry_after=1.0)

@@ -1,7 +1,7 @@
-"""Providers: where each takes an idempotency key, in which form, and for how long it remembers it.
+"""Providers: where each expects an idempotency key, in which form, and how long it remembers it.
 
-The table is data, `providers.toml`. A row without its maker's own document is `never`: a key that is ignored protects
-nothing, and a repeat would be taken for a new order.
+The table is data, `providers.toml`. A provider without documentation of its own is `never`: if it ignored the key, a
+repeat would be taken for a new order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANY = re.compile(r"(?:tp[_-]?)?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0
 
 
 def key_form(effect_key: str, form: KeyForm = "plain") -> str:
-    """Write an effect key in a form that a provider takes. All forms come from the same 128 bits."""
+    """Write an effect key in a form that a provider accepts. All forms are made from the same 128 bits."""
     found = _PLAIN.fullmatch(effect_key)
     if found is None:
         raise Misuse(f"{effect_key[:60]!r} is not an effect key; pass what app.effect_key() returns.")
@@ -58,9 +58,9 @@ def _uuid(digits: str) -> str:
 
 
 def normal_key(text: str) -> str:
-    """Return what all forms of one effect key have in common, its UUID; "" for a text that is no form of one.
+    """Return the normal form that all forms of an effect key share, its UUID; "" for any other text.
 
-    A key that was found at a provider leads back to the step whose effect key has the same normal form.
+    A key found at a provider belongs to the step whose effect key has the same normal form.
     """
     found = _ANY.fullmatch(text.strip())
     return "" if found is None else _uuid("".join(found.groups()).lower())
@@ -104,6 +104,8 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": 
     final: tuple[int, ...] = ()
     refused: tuple[int, ...] = ()
     regional: bool = False
+    first_sent: str = ""
+    forgotten: tuple[int, ...] = ()
     conflict: ProviderConflict | None = None
     mark: str = ""
     look: str = ""
@@ -114,7 +116,7 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": 
 
     @property
     def window_seconds(self) -> float:
-        """For how long it remembers a key; 100 years for one that never forgets, 0 for one without a key."""
+        """How long it remembers a key; 100 years if it never forgets, 0 if it takes none."""
         if not self.window:
             return 0.0
         found = lifetime(self.window, name="window")
@@ -125,7 +127,7 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": 
         """How a call that carries the key may be repeated: `@app.step(repeat=provider("stripe"))`."""
         if self.kind == "keyed":
             return Declared("keyed", window=self.window_seconds)
-        return SAFE if self.kind == "safe" else NEVER  # a check needs a look of the caller's
+        return SAFE if self.kind == "safe" else NEVER  # a check needs a look by the caller
 
     def key(self, effect_key: str) -> str:
         """The effect key in the form that this provider takes."""
@@ -133,6 +135,9 @@ class Provider(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind": 
 
     def headers(self, effect_key: str) -> dict[str, str]:
         """The header that carries the key. Raises Misuse where this provider takes it elsewhere, or none at all."""
+        if self.first_sent:
+            move = f'use http.post(…, provider="{self.id}")'
+            raise Misuse(f"{self.title} takes the time of the first attempt, too; {move}.")
         if self.place == "header":
             return {self.field: self.key(effect_key)}
         where = {
@@ -167,7 +172,10 @@ def _row(name: str, row: dict[str, Any]) -> Provider:
 
 
 def provider(name: str) -> Provider:
-    """Return what is known of a provider's idempotency keys: `@app.step(repeat=provider("stripe"))`."""
+    """Return what is known of a provider's idempotency keys: `@app.step(repeat=provider("stripe"))`.
+
+    `name` is one of the list in the reference.
+    """
     found = providers().get(name)
     if found is None:
         near = [known for known in providers() if known.partition("-")[0] == str(name).partition("-")[0]]
@@ -177,7 +185,7 @@ def provider(name: str) -> Provider:
 
 
 def provider_of(url: str, method: str = "") -> Provider | None:
-    """Return the row that a URL belongs to; where several share its host, the one whose paths name it."""
+    """Return the row that a URL belongs to; if several share its host, the one with a matching path."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     here = [row for row in providers().values() if any(fnmatchcase(host, known) for known in row.hosts)]

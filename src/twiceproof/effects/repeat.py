@@ -1,4 +1,4 @@
-"""`repeat=` and `retry=`: how a step may be repeated."""
+"""How a step may be repeated: `repeat=`, what a probe answers, and `retry=`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,62 @@ __all__ = [
     "NO_RETRY",
     "SAFE",
     "TRANSACTION",
+    "Absent",
     "Declared",
+    "Happened",
+    "Look",
     "Repeat",
     "Repeatable",
     "Retry",
+    "Unknown",
     "as_retry",
     "check",
     "declare",
     "keyed",
+    "look_of",
 ]
+
+
+SHOWN = 20  # ids in a message
+
+
+class Happened(Struct, frozen=True):
+    """The effect happened. `receipt` is what the step would have returned."""
+
+    receipt: Any = None
+
+
+class Absent(Struct, frozen=True):
+    """The effect certainly did not happen."""
+
+
+class Unknown(Struct, frozen=True):
+    """The other system cannot tell. `found` are the ids of the records, where several were found for one effect: the
+    run stops for review, and a finding lists them."""
+
+    why: str = ""
+    found: tuple[str, ...] = ()
+
+    @classmethod
+    def several(cls, ids: Iterable[object], where: str = "") -> Unknown:
+        """Return Unknown for several records, of which it is not known which one the effect made."""
+        known = tuple(map(str, ids))
+        place = f" in {where}" if where else ""
+        return cls(f"{len(known)} found{place}: {', '.join(known[:SHOWN])}{'…' if len(known) > SHOWN else ''}", known)
+
+
+Look = Happened | Absent | Unknown
+
+
+def look_of(answer: object) -> Look:
+    """Convert a probe's return value. It may be the class or an instance; anything else is Unknown, so that None is not
+    mistaken for Absent.
+    """
+    if isinstance(answer, type) and issubclass(answer, Happened | Absent | Unknown):
+        answer = answer()
+    if isinstance(answer, Happened | Absent | Unknown):
+        return answer
+    return Unknown(f"the probe returned {type(answer).__name__}, not Happened(…), Absent or Unknown")
 
 
 Kind = Literal["safe", "keyed", "check", "transaction", "never"]
@@ -51,12 +98,12 @@ class Declared(Struct, frozen=True):
 
     @property
     def looks_later(self) -> bool:
-        """Whether the destination can be asked once its provider's key no longer helps."""
+        """Whether the destination can be asked after the provider's key has stopped helping."""
         return self.kind == "keyed" and self.probe is not None
 
 
 class Repeatable(Protocol):
-    """What `repeat=` also takes: something that knows its own declaration, such as `provider("stripe")`."""
+    """What `repeat=` also takes: an object with a declaration of its own, such as `provider("stripe")`."""
 
     @property
     def declared(self) -> Declared: ...
@@ -68,10 +115,10 @@ Repeat = Literal["safe", "keyed", "never"] | Declared | Repeatable
 
 
 def check(probe: Callable[..., Any], *, settling: str | float | timedelta = DEFAULT_SETTLING) -> Declared:
-    """Ask the destination first. The probe takes what it names of the step's arguments, and `effect_key`.
+    """Ask the destination first. The probe takes any of the step's arguments by name, and `effect_key`.
 
-    It answers `Happened(receipt)`, `Absent` or `Unknown`. Absent counts only when the step's time-out and
-    `settling` have gone by: the first request may still be on its way.
+    It answers `Happened(receipt)`, `Absent` or `Unknown`. Absent counts only after the step's time-out and `settling`
+    have passed: the first request may still be on its way.
     """
     if not callable(probe):
         raise Misuse(f"check({probe!r}) needs a function that looks for the effect; pass one.")
@@ -87,7 +134,7 @@ def keyed(
     """The provider deduplicates by the key we send (`app.effect_key()`), and remembers it for `window`.
 
     `look` is a probe as for `check`: it asks the destination when the key no longer helps, because its window is over,
-    the retries are used up, or the provider gives the same error again.
+    the retries are used up, or the provider gives the same error again. `settling` as for `check`.
     """
     if look is not None and not callable(look):
         raise Misuse(f"keyed(look={look!r}) needs a function that looks for the effect; pass one.")
@@ -113,11 +160,13 @@ def declare(repeat: object) -> Declared:
 
 
 ON_EXAMPLE = "on={RateLimited: Retry(attempts=50)}"
-DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start would fail
+DOUBLINGS = 1_000  # no float can hold 2 to the power of 1024: the 1025th start would fail
 
 
 class Retry(Struct, frozen=True):
     """A retry policy. `attempts` counts starts, killed ones too. `within` is counted from the first start.
+
+    Pauses begin with `first` and double up to `most`.
 
     `never_on` are exceptions that no retry cures: the step is not tried again after one of them. `on` has policies for
     failures of some classes: `on={RateLimited: Retry(attempts=50, first="30s")}`. The class nearest to the error's own
@@ -213,7 +262,9 @@ NO_RETRY = Retry(attempts=1)
 
 
 def as_retry(given: Retry | None) -> Retry:
-    """Refused at declaration: a bare number would be noticed only when something fails."""
+    """Return a retry policy. Anything else is refused at declaration: it would otherwise be noticed only when a step
+    fails.
+    """
     if given is not None and not isinstance(given, Retry):
         raise Misuse(f"retry={given!r} is no policy; write retry=Retry(attempts=3).")
     return DEFAULT_RETRY if given is None else given

@@ -1,8 +1,8 @@
 """Objects of S3 that are written once: `s3.put("bucket", "invoices/17.pdf", data)`.
 
 `If-None-Match: *` makes the service refuse a second object of the same name, and the object's metadata carry the effect
-key, by which an earlier attempt's object is told from another's. Amazon documents this. Of other services
-(`endpoint=…`) some ignore the header and overwrite, so each bucket there is asked once, by a small object of its own.
+key, by which an object of an earlier attempt is recognised. Amazon documents this. Some other services (`endpoint=…`)
+ignore the header and overwrite, so each bucket there is tested once with a small object.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
+from ..claims.client_errors import is_refusal
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..keys.duration import LONGEST
+from ..threads import at_fork
 from .base import Absent, Happened, Look, Unknown, outgoing_headers, require
 from .repeat import NEVER, Declared, keyed
 
@@ -23,7 +25,7 @@ __all__ = ["ObjectPut", "S3Bucket", "StoredObject", "bucket", "put"]
 
 EFFECT_KEY = "effect-key"  # in the object's metadata: x-amz-meta-effect-key
 PROBE = ".twiceproof-probe"
-EXISTS, CONFLICT = 412, 409
+EXISTS, CONFLICT, TOO_MANY = 412, 409, 429
 MISSING = ("404", "NoSuchKey", "NotFound")
 SLACK = 5.0
 UNSENT = ("EndpointConnectionError", "ConnectTimeoutError", "NoCredentialsError", "ProxyConnectionError", "SSLError")
@@ -51,8 +53,8 @@ def bucket(
 ) -> S3Bucket:
     """Return a bucket. `endpoint` is for services other than Amazon's.
 
-    `conditional` says whether the service honours `If-None-Match: *`. Left out, Amazon is believed, and another service
-    is asked once by the object `.twiceproof-probe`. With False nothing is repeated blindly, and a put may overwrite.
+    `conditional` says whether the service honours `If-None-Match: *`. By default Amazon is trusted, and another service
+    is tested once with the object `.twiceproof-probe`. With False nothing is repeated blindly, and a put may overwrite.
     """
     if not name:
         raise Misuse("A bucket needs a name; give it.")
@@ -61,7 +63,7 @@ def bucket(
 
 
 def put(where: str | S3Bucket, key: str, data: bytes | str, *, content_type: str = "") -> ObjectPut:
-    """Create an object, and never replace one. One of another's that is there is refused for good."""
+    """Create an object, and never replace one. An existing object that is not ours is a final refusal."""
     if not key or len(key.encode()) > 1_024 or key == PROBE:
         raise Misuse(f"{key[:60]!r} is not the name of an object; give 1 to 1,024 bytes.")
     require("boto3", "s3", "s3.put")
@@ -101,7 +103,7 @@ class ObjectPut(Struct, frozen=True):
 
     def perform(self, effect_key: str) -> StoredObject:
         conditional = self._is_conditional()
-        if not conditional and (ours := self._refuse_other(effect_key)):  # another may still write in between
+        if not conditional and (ours := self._refuse_other(effect_key)):  # another writer may still come in between
             return ours
         options = {"IfNoneMatch": "*"} if conditional else {}
         if self.content_type:
@@ -126,7 +128,7 @@ class ObjectPut(Struct, frozen=True):
     # -- the condition ---------------------------------------------------------------------------
 
     def _is_conditional(self) -> bool:
-        """Whether the bucket refuses a second object of one name: as it was said, or as it was found out."""
+        """Whether the bucket refuses a second object of one name: as declared, or as tested."""
         if self.bucket.conditional is not None:
             return self.bucket.conditional
         with _probing:
@@ -141,7 +143,7 @@ class ObjectPut(Struct, frozen=True):
         return True
 
     def _probe(self) -> bool:
-        """Create the probe's object; where it is there already, one request is enough."""
+        """Create the test object; if it exists already, one request is enough."""
         for _ in range(2):
             try:
                 self._put(PROBE, b"", {}, {"IfNoneMatch": "*"})
@@ -158,8 +160,8 @@ class ObjectPut(Struct, frozen=True):
             return self._refuse_other(effect_key) or self._retry("it was there, and is removed", error)
         if status == CONFLICT:
             self._retry("another writes it at this moment", error)
-        if status is not None and 400 <= status < 500:
-            raise NotDone(f"{self.name} is refused ({error}).", final=status not in (408, 429)) from error
+        if status is not None and is_refusal(status):
+            raise NotDone(f"{self.name} is refused ({error}).", final=status != TOO_MANY) from error
         if type(error).__name__ in UNSENT:
             self._retry(f"it was not sent ({error})", error)
         if type(error).__name__ == "ParamValidationError":
@@ -219,3 +221,15 @@ def _client(where: S3Bucket) -> Any:
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=half, read_timeout=half)
     session = boto3.session.Session()
     return session.client("s3", endpoint_url=where.endpoint or None, region_name=where.region or None, config=config)
+
+
+def _reset_after_fork(clients: Any) -> None:
+    """In a forked child: the connections belong to the parent, and the lock may be held by a thread that does not exist
+    here.
+    """
+    global _probing
+    _probing = threading.Lock()
+    clients.cache_clear()
+
+
+at_fork(_client, in_child=_reset_after_fork)

@@ -1,8 +1,8 @@
-"""An SMTP server, and one mail delivered to it: what the server refused, and the one moment that stays in doubt.
+"""Delivers one mail to an SMTP server, and tells which failures leave the outcome unknown. A mail is handed over with
+the line that holds a single dot (RFC 5321, section 6.1).
 
-A mail is handed over with the line that holds a single dot (RFC 5321, section 6.1). If something fails before that line
-is sent, nothing was sent; silence after it means that the mail may be on its way. So the body and the dot are sent
-apart, and the dot only while there is time left.
+If something fails before that line is sent, nothing was sent; if no answer comes after it, the mail may be on its way.
+So the body and the dot are sent separately, and the dot only while there is time left.
 
 `smtplib` of the standard library is used: it blocks, as every effect does on its own thread, and needs no extra.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import smtplib
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +47,7 @@ def smtp(
 ) -> SmtpServer:
     """Return a mail server to send by. Use `tls="none"` only for one on the same machine or network.
 
-    `timeout` is for a whole mail: after it nothing more is handed over.
+    `timeout` covers a whole mail: after it nothing more is handed over.
     """
     if tls not in ("starttls", "tls", "none"):
         raise Misuse(f'tls={tls!r} is not known; use "starttls", "tls" or "none".')
@@ -88,9 +89,11 @@ class SmtpServer(Struct, frozen=True):
 
     @contextmanager
     def _session(self, deadline: float) -> Iterator[smtplib.SMTP]:
-        """A connection that is logged in. Until the dot is sent, every error of it means that nothing was sent."""
+        """Open a connection and log in. Until the dot is sent, every error means that nothing was sent."""
         try:
             server = self._connected()
+            if server.sock is not None:  # or the dot waits for the server's ACK of the body, some 40 ms
+                server.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:  # includes smtplib's own errors
             self._refuse(f"it is not available ({_said(error)})", error)
         try:
@@ -103,18 +106,20 @@ class SmtpServer(Struct, frozen=True):
             _quit(server)
 
     def _connected(self) -> smtplib.SMTP:
-        context = self.context or ssl.create_default_context()
         if self.tls == "tls":
-            return smtplib.SMTP_SSL(self.host, self.port, timeout=self.timeout, context=context)
+            return smtplib.SMTP_SSL(self.host, self.port, timeout=self.timeout, context=self._certificates())
         server = smtplib.SMTP(self.host, self.port, timeout=self.timeout)
         try:
             if self.tls == "starttls":
-                server.starttls(context=context)
+                server.starttls(context=self._certificates())
             server.ehlo_or_helo_if_needed()
         except BaseException:
             server.close()
             raise
         return server
+
+    def _certificates(self) -> ssl.SSLContext:
+        return self.context or ssl.create_default_context()
 
     def _envelope(self, server: smtplib.SMTP, sender: str, people: Sequence[str], *, utf8: bool) -> dict[str, str]:
         code, answer = server.mail(sender, ["SMTPUTF8", "BODY=8BITMIME"] if utf8 else [])
@@ -142,7 +147,7 @@ class SmtpServer(Struct, frozen=True):
             self._refuse(f"it took more than {self.timeout:g} s")
 
     def _hand_over(self, server: smtplib.SMTP) -> None:
-        """From here on the mail may be sent, whether or not an answer comes."""
+        """Send the dot. From here on the mail may be delivered, whether or not an answer comes."""
         try:
             server.send(b".\r\n")
             code, answer = server.getreply()
@@ -183,7 +188,7 @@ def _said(error: OSError) -> str:
 def _quit(server: smtplib.SMTP) -> None:
     try:
         if server.sock is not None:
-            server.sock.settimeout(PATIENCE)  # the mail is sent or refused, and a goodbye is a courtesy
+            server.sock.settimeout(PATIENCE)  # the mail has been sent or refused; QUIT is only a courtesy
             server.quit()
     except OSError:
         pass

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from ..errors import Misuse, NotDone, TwiceproofError
 from ..keys.canonical import datetime_text, span_text, time_text
 from ..safe_text import escape_invisible
 from ..stores.base import Store
-from .base import Absent, Happened, Look, Unknown
+from .base import Absent, Happened, Look, Unknown, refuse_blank_key
 from .repeat import Declared
 from .sql_connection import SqlConnection, SqlError
 from .sql_databases import SqlDatabase, database_of
@@ -38,7 +39,7 @@ Verb = Literal["find_or_create", "upsert", "insert_once"]
 
 PATIENCE = 10.0  # seconds for which deadlocks and serialization failures are tried again
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.2
-ROUNDS = 4  # looks: before the insert, after a lost race, and for rows that are deleted meanwhile
+ROUNDS = 4  # reads: before the insert, after a lost race, and for rows that are deleted meanwhile
 LONGEST_NAME = 63  # bytes: PostgreSQL cuts longer ones off
 LONGEST_TARGET = 100
 KEY_TYPES = (str, int, bytes, Decimal, date, UUID, Enum)
@@ -48,8 +49,8 @@ VALUE_TYPES = (*KEY_TYPES, float, time, dict, list, type(None))
 class Row(Struct, frozen=True):
     """A row as it is in the table: the primary key, the columns that were given, and those of `returning=`.
 
-    `created` is whether this call inserted it. Values are as in JSON, whether they come from the table or the ledger:
-    decimals, dates and UUIDs are texts, bytes are base64.
+    `created`: this call inserted it. Values are as in JSON, whether they come from the table or the ledger: decimals,
+    dates and UUIDs are texts, bytes are base64.
     """
 
     created: bool
@@ -60,7 +61,7 @@ class Row(Struct, frozen=True):
 
 
 class RowEffect(Struct, frozen=True, eq=False):
-    """What `find_or_create`, `upsert` and `insert_once` return: a row that is asked for."""
+    """What `find_or_create`, `upsert` and `insert_once` return: a request for a row."""
 
     verb: Verb
     db: Any
@@ -105,12 +106,12 @@ class RowEffect(Struct, frozen=True, eq=False):
                         retry_after=1.0,
                     ) from error
                 if error.meaning == "lost":
-                    database.close_idle()  # its server was restarted: the others are lost, too
+                    database.close_idle()  # the server was restarted: idle connections are lost, too
             system_clock.sleep(jitter(pause))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def look(self, effect_key: str) -> Look:
-        """Read the row by its key. It is not known whose it is, unless there is a mark."""
+        """Read the row by its key. Only a mark tells whether this call inserted it."""
         try:
             database = database_of(self.db)
             with database.open() as connection:
@@ -153,7 +154,7 @@ class RowEffect(Struct, frozen=True, eq=False):
         )
 
     def _settled(self, writer: RowWriter, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Make the row that is there what was asked for; None if it was deleted meanwhile."""
+        """Bring the existing row to the requested values; None if it was deleted meanwhile."""
         other = [] if self.verb == "find_or_create" else writer.differing(row)
         if not other:
             return row
@@ -173,7 +174,7 @@ class RowEffect(Struct, frozen=True, eq=False):
 
 
 class JoinedRow:
-    """The same in a transaction that the ledger commits. `connect` lends the connections for it."""
+    """The same request in a transaction that the ledger commits, on connections from `connect`."""
 
     def __init__(self, effect: RowEffect, database: SqlDatabase) -> None:
         self._effect = effect
@@ -185,7 +186,7 @@ class JoinedRow:
 
 
 def _database_name(db: Any) -> str:
-    """Without its host, which may move, and without its password, which may change and must not be shown."""
+    """Name the database without its host, which may change, and without its password, which must not be shown."""
     try:
         return urlsplit(db).path.rpartition("/")[2] if isinstance(db, str) and "://" in db else ""
     except ValueError:
@@ -193,7 +194,7 @@ def _database_name(db: Any) -> str:
 
 
 def _json_value(value: Any) -> Any:
-    """The value as in JSON. What has no form of its own there is a text."""
+    """Return the value as JSON. Types that JSON does not have become text."""
     if isinstance(value, Enum):
         value = value.value
     if value is None or isinstance(value, bool | int | str):
@@ -232,7 +233,7 @@ def find_or_create(
     mark: str = "",
     normalized: bool = False,
 ) -> RowEffect:
-    """Find the row with this key, or insert it with these values. A row that is there is left as it is.
+    """Find the row with this key, or insert it with these values. An existing row is not changed.
 
     Args:
         db: A URL, `env("NAME")` of one, a function that makes a connection, a SQLAlchemy engine or a pool.
@@ -242,8 +243,8 @@ def find_or_create(
         returning: Further columns that the result contains.
         mark: A column that is given the effect key of the call that inserts the row: `created` is then true for that
             call even if it is repeated after a crash.
-        normalized: Says that texts of the key are always given in one form (strip, casefold). Without it a column
-            whose collation takes different texts for the same is refused.
+        normalized: Says that texts of the key are always given in one form (strip, casefold). Without it, a column
+            whose collation treats different texts as equal is refused.
     """
     return _effect("find_or_create", db, RowRequest(table, key, values or {}, returning, mark, normalized))
 
@@ -295,14 +296,19 @@ def _effect(verb: Verb, db: Any, asked: RowRequest) -> RowEffect:
     for part, allowed in ((key, KEY_TYPES), (given, VALUE_TYPES)):
         for name, value in part.items():
             _refuse_value(name, value, allowed)
+    refuse_blank_key(key)
     plain = structs.replace(asked, key=dict(key), values=given, returning=tuple(asked.returning))
     return RowEffect(verb, db, plain)
 
 
 def _refuse_name(name: Any) -> None:
-    fits = isinstance(name, str) and 0 < len(name.encode(errors="replace")) <= LONGEST_NAME
-    if not fits or escape_invisible(name) != name:
+    if not isinstance(name, str) or not _is_name(name):
         raise Misuse(f"{name!r} is not the name of a table or column; write it as the database has it, up to 63 bytes.")
+
+
+@lru_cache(1_024)  # each row names the same few
+def _is_name(name: str) -> bool:
+    return 0 < len(name.encode(errors="replace")) <= LONGEST_NAME and escape_invisible(name) == name
 
 
 def _refuse_value(name: str, value: Any, allowed: tuple[type, ...]) -> None:

@@ -6,10 +6,12 @@ import contextlib
 import re
 import select
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ..errors import Misuse
-from ..stores.user_drivers import is_django
+from ..stores.deadlines import deadlines
+from ..stores.user_drivers import cut, is_django
 
 __all__ = ["SOURCES", "Answered", "Meaning", "SqlConnection", "SqlDialect", "SqlError", "awaited_source"]
 
@@ -25,7 +27,7 @@ DIALECTS: dict[str, SqlDialect] = {"sqlite3": "sqlite", "psycopg": "postgresql",
 
 
 class Answered(NamedTuple):
-    """A statement's answer. `affected` counts the rows of a write, as the driver tells it."""
+    """A statement's answer. `affected` is the driver's count of rows written."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -33,28 +35,44 @@ class Answered(NamedTuple):
 
 
 class SqlConnection:
-    """One connection: `handle` is the driver's own (sqlite3, psycopg or PyMySQL), whatever it was taken from."""
+    """One connection: `handle` is the driver's own (sqlite3, psycopg or PyMySQL), unwrapped.
 
-    __slots__ = ("dialect", "handle")
+    With `patience`, one that gives no answer for so many seconds is cut: the driver by itself waits for ever.
+    """
+
+    __slots__ = ("dialect", "handle", "patience")
 
     def __init__(self, handle: Any) -> None:
         self.handle = _driver_connection(handle)
         self.dialect = _dialect_of(self.handle)
+        self.patience: float | None = None
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> Answered:
         """Run one statement, with the driver's placeholders (`?` or `%s`); rows are plain tuples. Raises `SqlError`."""
         try:
-            with contextlib.closing(self._cursor()) as cursor, self._plain_texts():
-                cursor.execute(sql, *([tuple(values)] if values else []))  # without values, % is a letter
-                if cursor.description is None:
-                    return Answered((), [], cursor.rowcount)
-                columns = tuple(column[0] for column in cursor.description)
-                return Answered(columns, list(cursor.fetchall()), cursor.rowcount)
+            if self.dialect == "sqlite":
+                with self._plain_texts():
+                    return self._answer(sql, values)
+            if self.patience is None:
+                return self._answer(sql, values)
+            with deadlines.after((self.patience, partial(cut, self.handle))):
+                return self._answer(sql, values)
         except Exception as error:
             raise SqlError(error, self.dialect) from error
 
+    def _answer(self, sql: str, values: Sequence[Any]) -> Answered:
+        cursor = self._cursor()
+        try:
+            cursor.execute(sql, *([tuple(values)] if values else []))  # without values, % is an ordinary character
+            described = cursor.description  # psycopg makes it anew each time
+            if described is None:
+                return Answered((), [], cursor.rowcount)
+            return Answered(tuple([column[0] for column in described]), list(cursor.fetchall()), cursor.rowcount)
+        finally:
+            cursor.close()
+
     def _cursor(self) -> Any:
-        """The connection's own settings may make anything of a row."""
+        """Return a cursor that yields plain tuples, whatever row type the connection is set to."""
         if self.dialect == "postgresql":
             from psycopg.rows import tuple_row
 
@@ -69,9 +87,6 @@ class SqlConnection:
 
     @contextlib.contextmanager
     def _plain_texts(self) -> Iterator[None]:
-        if self.dialect != "sqlite":
-            yield
-            return
         kept, self.handle.text_factory = self.handle.text_factory, str
         try:
             yield
@@ -80,7 +95,7 @@ class SqlConnection:
 
     @contextlib.contextmanager
     def each_alone(self) -> Iterator[None]:
-        """Commit each statement by itself, whatever the connection's mode is; it is as it was afterwards."""
+        """Commit each statement by itself; afterwards the connection has its previous mode again."""
         if self._in_transaction():
             raise Misuse(
                 "The connection is already in a transaction, which others commit or roll back; let the function make a "
@@ -98,12 +113,12 @@ class SqlConnection:
         if self.dialect == "sqlite":
             return self.handle.in_transaction and getattr(self.handle, "autocommit", None) is not False
         if self.dialect == "postgresql":
-            return bool(self.handle.info.transaction_status != 0)
+            return bool(self.handle.pgconn.transaction_status != 0)
         return bool(self.handle.server_status & 1)
 
     @property
     def broken(self) -> bool:
-        """Whether it was closed, by us, by others or by the server as far as is known here."""
+        """Whether it was closed: by us, by others, or by the server, as far as the driver knows."""
         if self.dialect == "sqlite":
             try:
                 self.handle.total_changes  # noqa: B018 - raises if it is closed
@@ -114,8 +129,14 @@ class SqlConnection:
 
     @property
     def hung_up(self) -> bool:
-        """Whether the server has ended it while it was idle, by what has arrived here. Known of PostgreSQL's alone."""
-        return self.dialect == "postgresql" and bool(select.select([self.handle.pgconn.socket], [], [], 0)[0])
+        """Whether the server has closed it while it was idle, judging by what its socket has received. Only for
+        PostgreSQL.
+        """
+        if self.dialect != "postgresql":
+            return False
+        poll = select.poll()  # `select.select` fails in a process with a thousand open files
+        poll.register(self.handle.pgconn.socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     @property
     def reusable(self) -> bool:

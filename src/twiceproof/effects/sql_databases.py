@@ -3,9 +3,9 @@
     with connect(db) as connection:          # connection.dialect, connection.handle
         connection.run("SELECT 1")
 
-Every statement is a transaction of its own. In one that stays open, REPEATABLE READ would go on showing the rows as
-they were at its first statement, without the row that another process has inserted since. Connections of a URL are kept
-and used again; those that a user's function, engine or pool makes are given back.
+Every statement is a transaction of its own. In a longer one, REPEATABLE READ would keep showing the rows as they were
+at its first statement, without a row that another process has inserted since. Connections made from a URL are kept and
+reused; those from a user's function, engine or pool are given back.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["SqlDatabase", "connect", "database_of"]
 
 
 KEPT = 8  # idle connections of one URL
-PATIENCE = 60.0  # seconds for which an answer of a MariaDB server is waited for
+PATIENCE = 600.0  # seconds to wait for an answer of a server: a statement may take as long as a transaction
 
 
 class SqlDatabase:
-    """One database of a user. It keeps idle connections of a URL, and what is known of its tables."""
+    """One database of a user. It keeps idle connections made from a URL, and what has been learnt about its tables."""
 
     def __init__(self, source: Any) -> None:
-        self._source = _referred(source)  # not kept alive: it may be a function that is made for one call
+        self._source = _referred(source)  # a weak reference: it may be a function that exists for one call only
         self._make = _maker(source)
         self._lock = threading.Lock()
         self._idle: list[SqlConnection] = []
@@ -81,7 +81,10 @@ class SqlDatabase:
             if connection is not None:
                 _close(connection)
         assert self._make is not None  # noqa: S101 - asked before
-        return SqlConnection(self._make())
+        connection = SqlConnection(self._make())
+        if connection.dialect == "postgresql":  # PyMySQL's is told when it connects; a file is never silent
+            connection.patience = PATIENCE
+        return connection
 
     def _put_away(self, connection: SqlConnection) -> None:
         keep = connection.reusable
@@ -93,7 +96,7 @@ class SqlDatabase:
 
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[Any]:
-        """From a user's function, engine or pool, which gets it back."""
+        """Borrow a connection from a user's function, engine or pool, and give it back."""
         try:
             opened = block(open_from(self._source()))
         except Misuse:
@@ -106,7 +109,7 @@ class SqlDatabase:
             opened.close()  # PyMySQL's connections are context managers, too: leaving one closes it
 
     def is_ledgers(self, store: JoinedStore) -> bool:
-        """Whether this is the very database of the ledger, as the same user: writes to both can be one transaction."""
+        """Whether this is the ledger's own database, with the same user: both can be written in one transaction."""
         known = self._own.get(store)
         if known is None:
             with self.lend() as handle:
@@ -123,7 +126,7 @@ class SqlDatabase:
             _close(connection)
 
     def _forget(self) -> None:
-        """In a forked child. A lock that another thread had is never released here."""
+        """Start anew in a forked child: a lock that another thread held would never be released here."""
         self._lock = threading.Lock()
         self._idle = []
 
@@ -138,7 +141,7 @@ _by_source: weakref.WeakKeyDictionary[Any, SqlDatabase] = weakref.WeakKeyDiction
 
 
 def database_of(db: Any) -> SqlDatabase:
-    """Return the database that is named so: the same object for the same URL or function, as long as that lives."""
+    """Return the database for a URL or function: the same object each time, as long as the argument lives."""
     if isinstance(db, Env):
         db = db.values()[0]
     if isinstance(db, SqlDatabase):
@@ -169,7 +172,7 @@ def _refuse_no_source(db: Any) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """The drivers warn of a connection that nobody closed."""
+    """Close them all: the drivers warn about connections that were not closed."""
     for database in list(_by_url.values()):
         database.close_idle()
 
@@ -190,7 +193,7 @@ def connect(db: Any) -> Iterator[SqlConnection]:
 
 
 def _maker(source: Any) -> Callable[[], Any] | None:
-    """None: the source makes its connections itself."""
+    """Return a function that connects; None if the source makes its connections itself."""
     if not isinstance(source, str):
         return None
     try:
@@ -244,7 +247,7 @@ def _sqlite(url: str, parts: SplitResult, port: int | None) -> Callable[[], Any]
         raise Misuse("A SQLite URL has three slashes and a file, such as sqlite:///crm.db; write it so.")
 
     def dial() -> Any:
-        if not path.is_file():  # SQLite would make an empty one
+        if not path.is_file():  # SQLite would create an empty file
             raise FileNotFoundError(f"there is no file {path}")
         return open_handle(path)
 

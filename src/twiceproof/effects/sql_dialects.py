@@ -1,9 +1,9 @@
-"""PostgreSQL, SQLite and MariaDB: what their catalogues say of a table, and how statements are written for each.
+"""PostgreSQL, SQLite and MariaDB: what their catalogues say about a table, and how statements are written for each.
 
-MySQL is taken for a MariaDB without RETURNING, and is unverified.
+MySQL is treated as MariaDB without RETURNING, and is unverified.
 
-Names are quoted and values are parameters. A write names its conflict target, so that another unique index which
-refuses a row is not taken for the key's.
+Names are quoted and values are parameters. A write names its conflict target, so that a refusal by another unique index
+is not mistaken for one by the key's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["DialectRules", "FoundIndex", "FoundTable", "TableColumn", "rules_for
 
 
 class TableColumn(Struct, frozen=True):
-    """A column: its type in the words of its database, and by what texts in it are compared."""
+    """A column: its type as its database names it, and the collation of its texts."""
 
     name: str
     type: str
@@ -38,44 +38,47 @@ class FoundIndex(Struct, frozen=True):
 
     name: str
     columns: tuple[str, ...]
-    collations: tuple[str, ...] = ()  # SQLite's, by which a conflict target must name them
+    collations: tuple[str, ...] = ()  # SQLite's collations, which a conflict target must name
     flaw: str = ""
 
 
 class FoundTable(Struct, frozen=True):
+    """`uses_up`: whether an INSERT that finds the row there may use something up: a number, or what a trigger did."""
+
     schema: str
     name: str
     columns: Mapping[str, TableColumn]
     primary: tuple[str, ...]
     indexes: tuple[FoundIndex, ...]
+    uses_up: bool = True
 
 
 class DialectRules(Protocol):
-    """How one database is asked, and written to."""
+    """How one database is queried and written to."""
 
     mark: str
     returns_rows: bool  # whether an INSERT can return its row
     finds_and_inserts: bool  # whether one statement can do both, without locks on what it reads
 
     def find(self, connection: SqlConnection, schema: str, name: str) -> FoundTable | None:
-        """What the catalogue says of a table; None: it is not there."""
+        """Return what the catalogue says about a table; None: it does not exist."""
 
     def quote(self, name: str) -> str: ...
 
     def target(self, index: FoundIndex) -> str:
-        """What follows an INSERT that must not fail if the key is there."""
+        """Return the clause after an INSERT that must not fail if the key exists."""
 
     def equals(self, column: str, index: FoundIndex) -> str:
-        """The condition that a column of the key has this value, as its unique index compares it."""
+        """Return the condition that a column of the key has this value, compared as its unique index does."""
 
     def same_bytes(self, column: str) -> str:
-        """The condition that a text has this value to the letter, whatever the collation takes for the same."""
+        """Return the condition that a text has exactly this value, independent of the collation."""
 
     def merged_by(self, column: TableColumn, index: FoundIndex) -> str:
-        """The collation or type by which the index takes different texts for the same; "": it tells all apart."""
+        """Return the collation or type by which the index treats different texts as equal; "": it treats none so."""
 
     def encode(self, value: Any, column: TableColumn) -> Any:
-        """The value as the driver takes it."""
+        """Return the value in a form that the driver accepts."""
 
 
 def _plain_enum(value: Any) -> Any:
@@ -83,7 +86,7 @@ def _plain_enum(value: Any) -> Any:
 
 
 def _in_utc(value: Any) -> Any:
-    """A moment for a column without a time zone."""
+    """Return a time in UTC, for a column without a time zone."""
     if isinstance(value, datetime) and value.utcoffset() is not None:
         return value.astimezone(UTC).replace(tzinfo=None)
     return value
@@ -103,8 +106,12 @@ def _grouped(rows: Sequence[Sequence[Any]]) -> dict[str, list[Sequence[Any]]]:
 # -- PostgreSQL ----------------------------------------------------------------------------------
 
 PG_TABLE = """
-SELECT c.oid::bigint, n.nspname, c.relname FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+SELECT c.oid::bigint, n.nspname, c.relname, c.relkind <> 'r'
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '')
+    OR EXISTS (SELECT 1 FROM pg_catalog.pg_attrdef d
+        WHERE d.adrelid = c.oid AND strpos(pg_catalog.pg_get_expr(d.adbin, d.adrelid), '(') > 0)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = pg_catalog.to_regclass(%s) AND c.relkind IN ('r', 'p', 'f')"""
 PG_COLUMNS = """
 SELECT a.attname, t.typname, coalesce(l.collname, ''), coalesce(l.collisdeterministic, true)
@@ -133,7 +140,7 @@ class PostgresRules:
         found = connection.run(PG_TABLE, [dotted]).rows
         if not found:
             return None
-        ((oid, in_schema, relation),) = found
+        ((oid, in_schema, relation, uses_up),) = found
         columns = {
             column: TableColumn(column, kind, collation if exact else collation + NOT_DETERMINISTIC)
             for column, kind, collation, exact in connection.run(PG_COLUMNS, [oid]).rows
@@ -141,7 +148,7 @@ class PostgresRules:
         listed = _grouped(connection.run(PG_INDEXES, [oid]).rows)
         indexes = tuple(self._index(index, parts) for index, parts in listed.items())
         primary = next((self._columns(parts) for parts in listed.values() if parts[0][1]), ())
-        return FoundTable(in_schema, relation, columns, primary, indexes)
+        return FoundTable(in_schema, relation, columns, primary, indexes, uses_up)
 
     def _columns(self, parts: Sequence[Sequence[Any]]) -> tuple[str, ...]:
         return tuple(part[0] for part in parts if part[0] is not None)
@@ -210,7 +217,7 @@ class SqliteRules:
         primary = tuple(column for _, column in keyed)
         indexes = list(self._indexes(connection, schema, name))
         if primary and not any(index.columns == primary for index in indexes):
-            indexes.append(FoundIndex("PRIMARY KEY", primary, ("",)))  # it is the row's number, and no text
+            indexes.append(FoundIndex("PRIMARY KEY", primary, ("",)))  # it is the row's number, not a text
         folded = {column: by for index in indexes for column, by in zip(index.columns, index.collations, strict=True)}
         columns |= {column: TableColumn(column, columns[column].type, by) for column, by in folded.items()}
         return FoundTable(schema, name, columns, primary, tuple(indexes))
@@ -269,7 +276,8 @@ class SqliteRules:
 # -- MariaDB and MySQL ---------------------------------------------------------------------------
 
 MY_COLUMNS = """
-SELECT column_name, data_type, coalesce(collation_name, ''), table_schema FROM information_schema.columns
+SELECT column_name, data_type, coalesce(collation_name, ''), extra, coalesce(column_default, '')
+FROM information_schema.columns
 WHERE table_schema = coalesce(%s, database()) AND table_name = %s ORDER BY ordinal_position"""
 MY_INDEXES = """
 SELECT index_name, column_name, sub_part FROM information_schema.statistics
@@ -290,11 +298,12 @@ class MariadbRules:
         listed = connection.run(MY_COLUMNS, where).rows
         if not listed:
             return None
-        columns = {column: TableColumn(column, kind.lower(), collation) for column, kind, collation, _ in listed}
+        columns = {column: TableColumn(column, kind.lower(), collation) for column, kind, collation, *_ in listed}
+        uses_up = any("auto_increment" in extra.lower() or "(" in default for *_, extra, default in listed)
         grouped = _grouped(connection.run(MY_INDEXES, where).rows)
         indexes = tuple(self._index(index, parts) for index, parts in grouped.items())
         primary = tuple(column for column, _ in grouped.get("PRIMARY", ()))
-        return FoundTable(schema, name, columns, primary, indexes)
+        return FoundTable(schema, name, columns, primary, indexes, uses_up)
 
     def _refuse_truncation(self, connection: SqlConnection) -> None:
         ((mode,),) = connection.run("SELECT @@SESSION.sql_mode").rows
@@ -328,7 +337,9 @@ class MariadbRules:
         return f"CAST(CONVERT({self.quote(column)} USING utf8mb4) AS BINARY) = CAST(%s AS BINARY)"
 
     def merged_by(self, column: TableColumn, index: FoundIndex) -> str:
-        """Only `_bin` compares every letter. Most `_bin` collations ignore spaces at the end: found when it happens."""
+        """Only `_bin` collations distinguish every letter. Most of them ignore trailing spaces, which is detected when
+        it occurs.
+        """
         exact = not column.collation or column.collation.endswith("_bin")
         return "" if exact else f"collation {column.collation}"
 

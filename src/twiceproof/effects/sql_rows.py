@@ -1,9 +1,9 @@
 """One row of a table, by its unique key: found, inserted or updated, on one connection.
 
-The row is looked for first, on PostgreSQL by the same statement that inserts it: an INSERT that meets the row draws a
-number from the table's sequence every time, and on MariaDB takes a lock, while most calls for a known key are reads.
-`ON CONFLICT DO NOTHING` returns no row to the caller that comes second, so the row is read again. `DO UPDATE` would
-return it, but writes it, and runs its triggers, to no end.
+The row is looked for first, on PostgreSQL by the same statement that inserts it: most calls find an existing row, and
+an INSERT that conflicts would draw a number from the table's sequence, or on MariaDB take a lock. `ON CONFLICT DO
+NOTHING` returns no row to the second caller, so the row is read again. `DO UPDATE` would return it, but would also
+write it and run its triggers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -29,11 +29,13 @@ __all__ = ["RowRequest", "RowWriter", "same_value"]
 
 CHECKED_FOR = 300.0  # seconds: an index may be dropped while a process runs
 MOST_TABLES = 1_000
+SURE = 3  # rows in a row that were all new, or all known
 
 
 class RowRequest(Struct, frozen=True):
-    """Which row is asked for, and what it is to contain. `mark` is a column for the effect key of who inserts it;
-    `normalized` says that texts of the key are in one form, whatever the collation merges."""
+    """Which row is requested, and its values. `mark` is a column for the effect key of the call that inserts it;
+    `normalized` says that texts of the key are in one form, so that a merging collation does no harm.
+    """
 
     table: str
     key: Mapping[str, Any]
@@ -53,18 +55,29 @@ class RowRequest(Struct, frozen=True):
         return (*self.key, *self.values, *([self.mark] if self.mark else ()))
 
 
-class _Statements(Struct, frozen=True):
-    """A table that was checked for a request's key, and the statements for it."""
+class _Statements(Struct):
+    """A table that has been checked for a request's key, and the statements for it."""
 
     rules: DialectRules
     table: FoundTable
     index: FoundIndex
     columns: tuple[str, ...]
     find: str
-    insert: str
+    insert: str  # with the key behind the values, if `looks`
     update: str
-    either: str
+    either: str  # finds or inserts; "" where that would lock what it reads
     until: float
+    looks: bool = False  # whether `insert` looks for the row itself
+    streak: int = 0  # how many of the last rows were new, one after the other; below zero: were there already
+
+    def first(self) -> Literal["find", "insert", "both"]:
+        """Return what probably needs one round trip: an import has new rows only, a nightly comparison known ones."""
+        if self.streak >= SURE and (self.looks or not self.table.uses_up):
+            return "insert"
+        return "both" if self.either and self.streak > -SURE else "find"
+
+    def note(self, *, created: bool) -> None:
+        self.streak = max(self.streak, 0) + 1 if created else min(self.streak, 0) - 1
 
 
 class RowWriter:
@@ -84,7 +97,7 @@ class RowWriter:
     # -- statements ------------------------------------------------------------------------------
 
     def find(self) -> dict[str, Any] | None:
-        """Return the row. Raises NotDone if the one that the database takes for it has another key."""
+        """Return the row. Raises NotDone if the database returns one whose key is written differently."""
         with self._explained(writes=False):
             row = self._row(self._connection.run(self._made.find, self._encoded(self._request.key)))
         if row is not None:
@@ -92,26 +105,32 @@ class RowWriter:
         return row
 
     def find_or_insert(self) -> tuple[dict[str, Any] | None, bool]:
-        """Return the row, and whether it was inserted. One round trip, where the database can do both in it."""
-        row = None if self._made.either else self.find()
-        if row is not None:
-            return row, False
-        if self.refused_by:
-            raise self.other_index(self.refused_by)
-        if not self._made.either:
-            row = self.insert()
-            return row, row is not None
+        """Return the row, and whether it was inserted."""
+        made = self._made
+        first = made.first() if not self._joined else "both" if made.either else "find"
+        row, created = self.find() if first == "find" else None, False
+        if row is None:
+            row, created = self._both() if first == "both" else (self.insert(), True)
+        if row is None:
+            row, created = self.find(), False
+            if row is None and self.refused_by:
+                raise self.other_index(self.refused_by)
+        made.note(created=created)
+        return row, created
+
+    def _both(self) -> tuple[dict[str, Any] | None, bool]:
         answer = self._writing(self._made.either, self._encoded(self._request.key) + self._encoded(self._given))
         if answer is None or not answer.rows:
-            return self.find(), False
+            return None, False
         ((created, *cells),) = answer.rows
         row = dict(zip(self._made.columns, cells, strict=True))
         (self._refuse_changed if created else self._refuse_merged)(row)
         return row, created
 
     def insert(self) -> dict[str, Any] | None:
-        """Insert the row and return it; None if it is there, or if another unique index refused it."""
-        answer = self._writing(self._made.insert, self._encoded(self._given))
+        """Insert the row and return it; None if it exists, or if another unique index refused it."""
+        values = self._encoded(self._given) + (self._encoded(self._request.key) if self._made.looks else [])
+        answer = self._writing(self._made.insert, values)
         if answer is None:
             return None
         row = self._row(answer) if self._made.rules.returns_rows else self.find()
@@ -168,7 +187,9 @@ class RowWriter:
 
     @contextlib.contextmanager
     def _explained(self, *, writes: bool) -> Iterator[None]:
-        """What passes is left to the caller, who may begin again. A transaction that is open cannot."""
+        """Turn a driver's error into ours. Passing errors are left to the caller, who may retry, unless a transaction
+        is open.
+        """
         try:
             yield
         except SqlError as error:
@@ -206,7 +227,7 @@ class RowWriter:
         )
 
     def _refuse_changed(self, row: Mapping[str, Any]) -> None:
-        """A trigger, or a type that rounds, has stored another key: the row would not be found again."""
+        """Refuse a row whose key was changed by a trigger or a type that rounds: it would not be found again."""
         for name, given in self._request.key.items():
             if not _same_key(given, row[name]) or not self._same(name, given, row[name]):
                 raise OutcomeUnknown(
@@ -231,21 +252,21 @@ _EXACT = {
 
 
 def _same_key(given: Any, found: Any) -> bool:
-    """Whether a text is the same to the letter; other types are compared by their database."""
+    """Whether two texts are exactly equal; other types have been compared by their database."""
     if isinstance(given, str) and isinstance(found, str | int):
         return given == str(found)
     return bytes(given) == bytes(found) if isinstance(given, bytes) and isinstance(found, bytes) else True
 
 
 def same_value(given: Any, found: Any, encoded: Any) -> bool:
-    """Whether a stored value is the given one. Databases give back other types than they were given."""
+    """Whether a stored value equals the given one. Databases return other types than they were given."""
     if isinstance(given, str) and isinstance(found, str):
         return given == found
     if isinstance(given, dict | list) and isinstance(found, str):
         with contextlib.suppress(ValueError):
             found = json.loads(found)
     if isinstance(given, datetime) and isinstance(found, datetime) and given.tzinfo is None:
-        found = found.replace(tzinfo=None)  # it was taken for one in the session's time zone, and is given back so
+        found = found.replace(tzinfo=None)  # the database read it as a time in the session's zone, and returns it so
     if isinstance(given, time) and isinstance(found, timedelta):
         found = (datetime.min + found).time()
     texts = {_text(given), _text(encoded)} | ({_text(str(encoded))} if isinstance(encoded, int | Decimal) else set())
@@ -283,36 +304,38 @@ def _written(connection: SqlConnection, request: RowRequest, until: float) -> _S
     index = _index_of(request, table)
     _refuse_merging(connection, rules, request, table, index)
     columns = tuple(dict.fromkeys((*table.primary, *request.written, *request.returning)))
-    return _Statements(rules, table, index, columns, *_texts(rules, table, index, request, columns), until)
+    looks = rules.finds_and_inserts and table.uses_up
+    return _Statements(rules, table, index, columns, *_texts(rules, table, index, request, columns), until, looks)
 
 
 def _texts(
     rules: DialectRules, table: FoundTable, index: FoundIndex, request: RowRequest, columns: Sequence[str]
 ) -> tuple[str, str, str, str]:
+    """Return how the row is found, inserted, updated, and found or inserted by one statement."""
     quote = rules.quote
     name = ".".join(quote(part) for part in (table.schema, table.name) if part)
     listed = ", ".join(map(quote, columns))
     where = " AND ".join(rules.equals(column, index) for column in request.key)
     marks = ", ".join([rules.mark] * len(request.written))
-    returned = f" RETURNING {listed}" if rules.returns_rows else ""
-    insert = f"INSERT INTO {name} ({', '.join(map(quote, request.written))}) VALUES ({marks}) {rules.target(index)}"  # noqa: S608 - names are quoted
+    begin = f"INSERT INTO {name} ({', '.join(map(quote, request.written))})"
+    end = f"{rules.target(index)}{f' RETURNING {listed}' if rules.returns_rows else ''}"
     changes = ", ".join(f"{quote(column)} = {rules.mark}" for column in request.values)
     exact = [rules.same_bytes(column) for column, value in request.key.items() if isinstance(value, str)]
     find = f"SELECT {listed} FROM {name} WHERE {where}"  # noqa: S608 - names are quoted
-    return (
-        find,
-        f"{insert}{returned}",
-        f"UPDATE {name} SET {changes} WHERE {' AND '.join([where, *exact])}",  # noqa: S608 - names are quoted
-        _either(listed, find, f"{insert}{returned}", marks) if rules.finds_and_inserts else "",
+    update = f"UPDATE {name} SET {changes} WHERE {' AND '.join([where, *exact])}"  # noqa: S608 - names are quoted
+    plain = f"{begin} VALUES ({marks}) {end}"
+    if not rules.finds_and_inserts:
+        return find, plain, update, ""
+
+    def unless(found: str) -> str:
+        """The INSERT has no row for one that is there, so that it draws no number of a sequence."""
+        return f"{begin} SELECT {marks} WHERE NOT EXISTS (SELECT 1 FROM {found}) {end}"  # noqa: S608
+
+    both = (
+        f"WITH found AS ({find}), made AS ({unless('found')}) "  # noqa: S608 - names are quoted
+        f"SELECT false, {listed} FROM found UNION ALL SELECT true, {listed} FROM made"
     )
-
-
-def _either(listed: str, find: str, insert: str, marks: str) -> str:
-    """The insert of a row that the same statement did not find: for one that is there, no number is drawn."""
-    unless_found = f"SELECT {marks} WHERE NOT EXISTS (SELECT 1 FROM found)"  # noqa: S608 - names are quoted
-    inserted = insert.replace(f"VALUES ({marks})", unless_found, 1)
-    both = f"WITH found AS ({find}), made AS ({inserted})"
-    return f"{both} SELECT false, {listed} FROM found UNION ALL SELECT true, {listed} FROM made"  # noqa: S608
+    return find, unless(f"{name} WHERE {where}") if table.uses_up else plain, update, both
 
 
 def _refuse_unknown_columns(request: RowRequest, table: FoundTable) -> None:
@@ -327,7 +350,9 @@ def _refuse_unknown_columns(request: RowRequest, table: FoundTable) -> None:
 def _refuse_merging(
     connection: SqlConnection, rules: DialectRules, request: RowRequest, table: FoundTable, index: FoundIndex
 ) -> None:
-    """Refuse an index by which different texts are one key. Told at first use: two such keys may come much later."""
+    """Refuse an index that treats different texts as one key. Refused at first use, since two such keys may come much
+    later.
+    """
     texts = () if request.normalized else (name for name, value in request.key.items() if isinstance(value, str))
     for name in texts:
         by = rules.merged_by(table.columns[name], index)
@@ -342,7 +367,7 @@ def _refuse_merging(
 
 
 def _index_of(request: RowRequest, table: FoundTable) -> FoundIndex:
-    """The unique index on exactly the key's columns, without which two callers at once would both insert."""
+    """Return the unique index on exactly the key's columns, without which two concurrent callers would both insert."""
     asked = set(request.key)
     fitting = [index for index in table.indexes if set(index.columns) == asked]
     for index in fitting:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import Misuse, NotDone
 
-__all__ = ["CALLBACK", "EFFECT_KEY", "script_of", "ssh_start"]
+__all__ = ["CALLBACK", "EFFECT_KEY", "script_of", "ssh_start", "start_command"]
 
 
 CALLBACK, EFFECT_KEY = "TWICEPROOF_CALLBACK_URL", "TWICEPROOF_EFFECT_KEY"
@@ -37,7 +37,7 @@ def ssh_start(
 
     def start(url: str, effect_key: str = "") -> None:
         stdin = f"{_line(url)}\n{_line(effect_key)}\n"
-        work = _start(host, script, stdin, connect_timeout, timeout, options)
+        work = start_command(host, script, stdin, connect_timeout, timeout, options)
         with ThreadPoolExecutor(1) as pool:  # the caller's thread may have a running event loop
             pool.submit(_run, work).result()
 
@@ -74,9 +74,10 @@ def _run(work: Any) -> None:
     asyncio.run(work)
 
 
-async def _start(
+async def start_command(
     host: str, script: str, stdin: str, connect_timeout: float, timeout: float, options: dict[str, Any]
 ) -> None:
+    """Connect, and start the script. Raises NotDone for what certainly was not started."""
     asyncssh = _asyncssh()
     try:
         connection = await asyncssh.connect(host, connect_timeout=connect_timeout, **options)

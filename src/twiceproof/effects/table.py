@@ -1,8 +1,8 @@
 """Find or create a row in a table that has no unique column: `table.find_or_create(table.airtable(…), key, values)`.
 
-The row's key is claimed, the row is looked for, created, and looked for again: exactly one is as it should be. That
-holds as long as every program that writes to the table does so; what people add by hand, and other programs, is not
-guarded. When several rows are found, nothing is deleted: they are reported, and a person decides.
+The row's key is claimed; then the row is looked for, created, and looked for again, to make sure that there is exactly
+one. This holds only if every program that writes to the table does the same; rows added by hand or by other programs
+are not guarded. If several rows are found, nothing is deleted: they are reported, and a person decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..errors import ClaimError, ClaimLost, Misuse, NotDone, OutcomeUnknown
 from ..keys.maker import composite
-from .base import Absent, Happened, Look, Unknown
+from .base import Absent, Happened, Look, Unknown, refuse_blank_key
 from .json_api import plain_values
 from .repeat import Declared, check
 from .table_services import RowTable, StoredTableRow, airtable, sharepoint, sheets
@@ -26,7 +26,7 @@ __all__ = ["FoundRow", "RowClaims", "RowFinding", "airtable", "find_or_create", 
 log = logging.getLogger("twiceproof")
 
 OPERATION = "table-row"
-KEEP = 2.0  # seconds that a claim is known after its work: long enough for those who waited to see the end
+KEEP = 2.0  # seconds that a claim is kept after its work, so that waiting callers see its end
 LEASE = 60.0
 SLACK = 5.0
 
@@ -34,13 +34,13 @@ Several = Literal["review", "first"]
 
 
 class RowClaims(Protocol):
-    """What guards a row's key: an `App`, or anything else with its `claim`."""
+    """What guards a row's key: an `App`, or any object with the same `claim` method."""
 
     def claim(self, operation: str, key: str, **options: Any) -> AbstractContextManager[Any]: ...
 
 
 class FoundRow(Struct, frozen=True):
-    """`created` is None where that is not known any more. `others` are the ids of further rows with this key."""
+    """`created` is None if that is no longer known. `others` are the ids of further rows with this key."""
 
     id: str
     created: bool | None = None
@@ -63,7 +63,7 @@ def find_or_create(
         values: The other columns of a new row. A row that is found is not changed.
         claims: The app, by whose claims the key is guarded. All programs that write to the table must use the same
             store. A SharePoint list with a unique column needs none.
-        several: What happens when there are several rows: "review" leaves it to a person, "first" goes on with the
+        several: What happens if there are several rows: "review" leaves it to a person, "first" continues with the
             oldest. Both report them; neither deletes any.
     """
     if not key:
@@ -73,6 +73,7 @@ def find_or_create(
     if several not in ("review", "first"):
         raise Misuse(f'several={several!r} is not known; use "review" or "first".')
     found = plain_values(key)
+    refuse_blank_key(found)
     return RowFinding(table, found, plain_values(values, without=found), claims, several)
 
 
@@ -114,14 +115,14 @@ class RowFinding(Struct, frozen=True):
             return self._one_of(rows, created=rows[0].id == created)
 
     def _find(self) -> list[StoredTableRow]:
-        """Before anything is created: what fails here leaves nothing behind."""
+        """Look before anything is created: a failure here means that nothing was done."""
         try:
             return self.table.find(self.key)
         except OutcomeUnknown as error:
             raise NotDone(str(error), retry_after=error.data.get("retry_after")) from error
 
     def _find_again(self) -> list[StoredTableRow]:
-        """After a row was created, or may have been: what fails here leaves that open."""
+        """Look after a row was or may have been created: a failure here leaves the outcome unknown."""
         try:
             return self.table.find(self.key)
         except (NotDone, OutcomeUnknown) as error:
@@ -129,7 +130,9 @@ class RowFinding(Struct, frozen=True):
             raise OutcomeUnknown(f"{error} A row was created, or may have been.", retry_after=wait) from error
 
     def _create(self, effect_key: str) -> str:
-        """Return the new row's id. A refusal, or silence, may mean that it is there; then it is found again."""
+        """Return the new row's id. After a refusal or a missing answer the row may exist; then it is looked for
+        again.
+        """
         try:
             return self.table.create({**self.key, **self.values}, effect_key)
         except NotDone:
@@ -154,9 +157,13 @@ class RowFinding(Struct, frozen=True):
             )
         return FoundRow(rows[0].id, created, others)
 
+    def found_several(self, result: FoundRow) -> tuple[str, ...]:
+        """The rows of a result that should be one: the engine records a finding about them."""
+        return (result.id, *result.others) if result.others else ()
+
     @contextmanager
     def _guarded(self) -> Iterator[bool]:
-        """Hold the claim on the row's key. False: another has just ended its work on it."""
+        """Hold the claim on the row's key. False: another caller has just finished its work on it."""
         if self.claims is None:
             yield True
             return

@@ -1,7 +1,8 @@
 """Tables of Airtable, Google Sheets and SharePoint lists: find rows by a key, and create one.
 
-None of the first two has a unique column, so nothing there stops a second row; `table.find_or_create` guards it with a
-claim. A SharePoint list may have one (`unique=True`), which decides atomically. Checked against our simulators.
+Airtable and Google Sheets have no unique columns, so nothing there prevents a second row; `table.find_or_create` guards
+it with a claim. A SharePoint list can have one (`unique=True`), which decides atomically. Checked against our
+simulators.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ __all__ = [
 ]
 
 AIRTABLE, SHEETS, GRAPH = "https://api.airtable.com", "https://sheets.googleapis.com", "https://graph.microsoft.com"
-AIRTABLE_PAUSE = 30.0  # seconds that Airtable asks for after a 429
+AIRTABLE_PAUSE = 30.0  # seconds that Airtable demands after a 429
 MOST_FOUND = 100  # rows of one key that are read: several are too many in any case
 NAME = re.compile(r"[^\x00-\x1f{}'\"\\]{1,200}")
 
 
 class StoredTableRow(Struct, frozen=True):
-    """A row as it is found. The first of several is the oldest."""
+    """A row that was found. The first of several is the oldest."""
 
     id: str
     values: dict[str, Any]
@@ -80,7 +81,7 @@ def sharepoint(
 
 
 class _ApiTable(Struct, frozen=True):
-    """A table behind an API: `base` is what it is in, `table` its own name."""
+    """A table behind an API: `base` is its base, spreadsheet or site, `table` its own name."""
 
     api: JsonApi
     base: str

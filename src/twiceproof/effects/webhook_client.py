@@ -1,8 +1,8 @@
 """An HTTP client for URLs that users supply, protected against SSRF, and Standard Webhooks signatures.
 
-The name is resolved once, every address of the answer is checked, and the connection goes to the checked address, with
-the name in TLS and in Host. No redirects, no proxies from the environment, no cookies; the answer's body is counted and
-discarded.
+The name is resolved once, every address of the answer is checked, and the connection is made to the checked address,
+with the name in TLS and in Host. No redirects, no proxies from the environment, no cookies; the answer's body is
+counted and discarded.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ import http.client
 import io
 import socket
 import ssl
-import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
-from queue import Empty, Queue
 from typing import Any
 
 from msgspec import Struct
 
 from ..errors import Misuse, NotDone
+from ..threads import call_within
 from .url_guard import Allowed, GuardedUrl, check_addresses, read_target
 
-__all__ = ["Outbound", "SentRequest", "resolve", "signed_headers", "within"]
+__all__ = ["WebhookClient", "WebhookResponse", "resolve", "signed_headers", "within"]
 
 
 MOST_ANSWER = 64 * 1024
@@ -34,7 +33,7 @@ PIECE = 8 * 1024
 Resolve = Callable[[str, int], Sequence[str]]
 
 
-class SentRequest(Struct, frozen=True):
+class WebhookResponse(Struct, frozen=True):
     """A response. `ok` means 2xx; a redirect is not followed, and not ok."""
 
     status: int
@@ -51,7 +50,7 @@ def resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class Outbound:
+class WebhookClient:
     """Sends requests. `allow` permits networks and hosts, `ports` restricts ports, `http` permits plain http."""
 
     def __init__(
@@ -80,7 +79,7 @@ class Outbound:
             check_addresses(target.host, [target.host], self._allowed)
         return target
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> SentRequest:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> WebhookResponse:
         """Raise NotAllowed for a forbidden URL, NotDone if nothing was sent, OSError if the outcome is unknown."""
         target = self.check(url)
         deadline = self._monotonic() + self._timeout
@@ -130,7 +129,7 @@ class Outbound:
         body: bytes,
         headers: Mapping[str, str],
         deadline: float,
-    ) -> SentRequest:
+    ) -> WebhookResponse:
         try:
             connection.sock.settimeout(self._left(deadline))
             _request(connection, target, body, headers)
@@ -138,7 +137,7 @@ class Outbound:
         except http.client.HTTPException as error:
             raise ConnectionError(f"{target.host} sent an invalid response ({type(error).__name__})") from error
 
-    def _answer(self, connection: http.client.HTTPConnection, deadline: float) -> SentRequest:
+    def _answer(self, connection: http.client.HTTPConnection, deadline: float) -> WebhookResponse:
         """Read the status and the beginning of the body, so that the peer can finish; cut off a long or slow one."""
         reader = _Timed(connection.sock, lambda: self._left(deadline))
         response = http.client.HTTPResponse(reader, method="POST")  # type: ignore[arg-type]
@@ -148,7 +147,7 @@ class Outbound:
             _drain(response)
         finally:
             response.close()
-        return SentRequest(status, wait)
+        return WebhookResponse(status, wait)
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._monotonic()
@@ -159,24 +158,14 @@ class Outbound:
 
 def within(seconds: float, work: Callable[[], Sequence[str]]) -> Sequence[str]:
     """Resolve with a time limit: the resolver has none, and the name's owner can delay it."""
-    answers: Queue[Sequence[str] | OSError] = Queue()
-    threading.Thread(target=lambda: answers.put(_tried(work)), name="twiceproof-resolve", daemon=True).start()
-    try:
-        answer = answers.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"the resolver did not answer within {seconds:.1f} s") from None
-    if isinstance(answer, OSError):
+    (answer,) = call_within(seconds, [work], "twiceproof-resolve")
+    if answer is None or (isinstance(answer, TimeoutError) and not answer.args):
+        raise TimeoutError(f"the resolver did not answer within {seconds:.1f} s")
+    if isinstance(answer, UnicodeError):  # a name that DNS cannot represent
+        raise OSError(str(answer))
+    if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-def _tried(work: Callable[[], Sequence[str]]) -> Sequence[str] | OSError:
-    try:
-        return work()
-    except UnicodeError as error:  # a name that DNS cannot represent
-        return OSError(str(error))
-    except OSError as error:
-        return error
 
 
 def _request(

@@ -1,13 +1,13 @@
-"""Reconciliation: find duplicates, and what is missing or different at a destination, after the fact.
+"""Reconciliation: finds duplicates, missing rows and differences at a destination, after the fact.
 
-The readers, and what `then=` takes. The rest is reached through `@app.reconcile` and its `find`.
+Exports the readers and the actions for `then=`; the rest is reached through `@app.reconcile` and its `find`.
 """
 
 from .actions import Cap, compensate, notify, start
 from .checks import Comparison
 from .find import Finder
 from .pages import http_pages
-from .readers import csv_rows, file_rows, sql_rows
+from .readers import csv_rows, file_rows, json_rows, sql_rows
 
 __all__ = [
     "Cap",
@@ -17,6 +17,7 @@ __all__ = [
     "csv_rows",
     "file_rows",
     "http_pages",
+    "json_rows",
     "notify",
     "sql_rows",
     "start",

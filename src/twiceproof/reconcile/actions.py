@@ -47,7 +47,7 @@ SHOWN = 20  # lines of a plan that an approval shows
 
 
 class Cap(Struct, frozen=True):
-    """How much may be done without asking: so many actions, and so many per cent of the source's rows."""
+    """How much may be done without an approval: a number of actions, and a percentage of the source's rows."""
 
     count: int | None = 20
     percent: float | None = 5.0
@@ -60,10 +60,11 @@ class Cap(Struct, frozen=True):
 
     def refuses(self, actions: int, rows: int) -> str:
         """Return why a whole plan is over the cap; "" if it is not."""
+        planned = f"{actions} action{'' if actions == 1 else 's'}"
         if self.count is not None and actions > self.count:
-            return f"{actions} actions, more than {self.count}"
+            return f"{planned}, more than {self.count}"
         if self.percent is not None and actions > rows * self.percent / 100:
-            return f"{actions} actions for {rows} rows, more than {self.percent:g} %"
+            return f"{planned} for {rows} rows, more than {self.percent:g} %"
         return ""
 
 
@@ -71,9 +72,9 @@ DEFAULT_CAP = Cap()
 
 
 class Surroundings(Struct, frozen=True):
-    """What actions need of the app: the flows by name, and the flow in which single steps run."""
+    """What actions need from the app: the flows by name, and the flow in which single steps run."""
 
-    parts: Runtime
+    runtime: Runtime
     name: str
     flows: Mapping[str, Flow]
     step_flow: Flow
@@ -108,7 +109,7 @@ class ActionPlan(Struct, frozen=True):
 
     @property
     def hash(self) -> str:
-        """The same for the same actions, whenever they were planned."""
+        """Equal for equal actions, independent of when they were planned."""
         return digest([self.reconciliation, self.check, [[item.id, item.do] for item in self.items]]).partition(":")[2][
             :32
         ]
@@ -121,7 +122,7 @@ class ActionPlan(Struct, frozen=True):
 
 
 class ActionOutcome(Struct, frozen=True):
-    """What became of one action."""
+    """The outcome of one action."""
 
     item: str
     state: Literal["acted", "gone", "refused", "unknown", "failed"]
@@ -148,7 +149,7 @@ notify = Action()
 
 
 class StartFlow(Action, frozen=True, kw_only=True):
-    """Start a run, for what no run knows. A run that exists is left alone, whatever its state."""
+    """Start a run for a row without one. An existing run is left alone in any state."""
 
     flow: Flow
     argument: Callable[[Mapping[str, Any]], Any] = dict
@@ -166,7 +167,7 @@ class StartFlow(Action, frozen=True, kw_only=True):
         handle, first = block(self.flow.here().begin(args, {}))
         if first:
             return ActionOutcome(item.id, "acted", f"started {self.flow.name}")
-        record = around.parts.store.read(handle.at).block().record
+        record = around.runtime.store.read(handle.at).block().record
         return ActionOutcome(item.id, "refused", f"a run of {self.flow.name} is {record.state if record else 'known'}")
 
 
@@ -179,9 +180,9 @@ class CompensateDuplicates(Action, frozen=True, kw_only=True):
     flow: str = ""
 
     def _surplus(self, around: Surroundings, key: str, rows: Fresh) -> tuple[dict[str, SourceRow], str] | str:
-        """Return the rows to undo, by their ids, and the run's space; or why it is not known which they are."""
+        """Return the rows to undo, by their ids, and the run's space; or why these are not known."""
         flows = [self.flow] if self.flow else sorted(around.flows)
-        recorded = recorded_step(around.parts.store, around.parts.tenant, flows, key, self.step)
+        recorded = recorded_step(around.runtime.store, around.runtime.tenant, flows, key, self.step)
         if len(recorded) != 1:
             return f"{self.step.name} is recorded {len(recorded)} times for this key"
         good = [row.ref for row in rows if recorded[0].is_of(self.step, self.receipt(row.row, row.ref))]
@@ -210,9 +211,9 @@ class CompensateDuplicates(Action, frozen=True, kw_only=True):
     def _undone(self, around: Surroundings, item: PlanItem, duplicate: DuplicateEffect, space: str) -> ActionOutcome:
         try:
             if self.step.undo is not None and self.step.undo.is_async:
-                asyncio.run(_awaited(undo_duplicate(around.parts, _known(space), duplicate, await_)))
+                asyncio.run(_awaited(undo_duplicate(around.runtime, _known(space), duplicate, await_)))
             else:
-                block(undo_duplicate(around.parts, _known(space), duplicate, block))
+                block(undo_duplicate(around.runtime, _known(space), duplicate, block))
         except NeedsReview as error:
             return ActionOutcome(item.id, "unknown", str(error))
         except Waiting as error:
@@ -259,7 +260,7 @@ def start(flow: Any, *, argument: Callable[[Mapping[str, Any]], Any] = dict, cap
 
     Args:
         flow: The function under @app.flow. Its key must be the finding's.
-        argument: Makes the flow's argument of the row; by default the row itself.
+        argument: Makes the flow's argument from the row; by default the row itself.
         cap: How many may be started without an approval.
     """
     known = getattr(flow, "flow", None)
@@ -280,17 +281,17 @@ def compensate(
     """Undo all rows of a key but the one that the ledger recorded: `then=compensate(create_invoice)`.
 
     Args:
-        step: The function under @app.step whose effect was duplicated; it has an undo.
+        step: The function under @app.step or @app.effect whose effect was duplicated; it has an undo.
         flow: The function under @app.flow that calls it; by default any flow with a run of that key.
-        keep: Which one stays. Only "recorded" is safe: the oldest need not be the one that the ledger knows.
-        receipt: Makes of a row what the step would have returned for it; by default `{"id": …}`, with the row's id.
+        keep: Which row stays. Only "recorded" is safe: the oldest need not be the one that the ledger knows.
+        receipt: Makes from a row what the step would have returned for it; by default `{"id": …}`, with the row's id.
             It must not change from day to day: each receipt is undone once.
-        arguments: Makes of a row what else the undo needs.
+        arguments: Makes from a row the further arguments of the undo.
         cap: How many may be undone without an approval.
     """
     declared = getattr(step, "step", None)
     if not isinstance(declared, Step) or declared.undo is None:
-        raise Misuse("compensate(…) needs a function under @app.step(undo=…).")
+        raise Misuse("compensate(…) needs a function under @app.step(undo=…) or @app.effect(undo=…).")
     if keep != "recorded":
         raise Misuse(f'keep={keep!r} could undo what the ledger relies on; use keep="recorded".')
     name = getattr(getattr(flow, "flow", None), "name", "")
@@ -320,7 +321,9 @@ def make_plan(
     rows_of: Callable[[str], Fresh],
     rows: int,
 ) -> tuple[ActionPlan, dict[str, str]]:
-    """Return all actions about these findings, counted before the first; and why others are left to a person."""
+    """Return all actions about these findings, counted before the first is done, and why other findings are left to a
+    person.
+    """
     action = as_action(check.then)
     items: list[PlanItem] = []
     left: dict[str, str] = {}
@@ -335,12 +338,12 @@ def make_plan(
 
 
 def attempt(action: Action, around: Surroundings, item: PlanItem, found: Discrepancy, rows: Fresh) -> ActionOutcome:
-    """Carry out one action. What keeps it from succeeding is its outcome: the others go on."""
+    """Carry out one action. A failure becomes its outcome, and the others continue."""
     try:
         return action.perform(around, item, found, rows)
     except PayloadMismatch as error:
         return ActionOutcome(item.id, "refused", str(error))
-    except (StoreError, ClaimLost):  # this run itself cannot go on
+    except (StoreError, ClaimLost):  # this run itself cannot continue
         raise
     except TwiceproofError as error:
         return ActionOutcome(item.id, "failed", str(error))

@@ -1,6 +1,7 @@
-"""Checks: which keys are suspect, by a condition on their sorted rows; and whether fresh rows of a key still are.
+"""Checks: which keys are suspect, by a condition on their sorted rows; and whether freshly read rows of a key confirm
+it.
 
-Both are pure. A suspect becomes a discrepancy only when its rows, read again, still differ.
+Both are pure. A suspect becomes a discrepancy only if its rows, read again, still differ.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ INCOMPLETE, UNUSABLE, TOO_MANY = "source-incomplete", "unusable-key", "too-many"
 CheckKind = Literal["duplicates", "missing", "extra", "differ", "disagree", "ledger"]
 Fresh = Mapping[int, Sequence[SourceRow]]  # the rows of one key, by the number of their source
 
-DONE, PENDING = "done", "pending"  # what the ledger says of a key, as rows of `find.ledger` have it
+DONE, PENDING = "done", "pending"  # the ledger's states of a key, as in the rows of `find.ledger`
 
 
 class Comparison(Struct, frozen=True, eq=False):
-    """One check that was declared. `label` is its name in findings; `then` what is done about each."""
+    """One declared check. `label` is its name in findings; `then` is what is done about each finding."""
 
     kind: CheckKind
     label: str
     sources: tuple[KeyedSource, ...]
     then: Any = None
     most: int = 1  # with "duplicates": rows that one key may have
-    direct: Callable[[], Iterable[Discrepancy]] | None = None  # with "ledger": what it found, without matching
+    direct: Callable[[], Iterable[Discrepancy]] | None = None  # with "ledger": discrepancies, found without matching
 
     @property
     def needs_absence(self) -> bool:
-        """Whether a row that was not read would be mistaken for one that is not there."""
+        """Whether a row that was not read would be mistaken for a missing one."""
         return self.kind in ("missing", "extra", "disagree")
 
 
 class Discrepancy(Struct, frozen=True):
-    """What is wrong with one key: the ids of the rows concerned, in a sentence, and what they hold."""
+    """What is wrong with one key: the ids of the rows concerned, a sentence, and the contents of the rows."""
 
     check: str
     key: str
@@ -66,7 +67,9 @@ class Discrepancy(Struct, frozen=True):
 
 
 def finding_id(name: str, found: Discrepancy) -> str:
-    """The same for the same discrepancy in every run: no time and nothing random is part of it."""
+    """Return the id of a finding: equal for the same discrepancy in every run, since it contains no time and nothing
+    random.
+    """
     hashed = sha256(canonical([name, found.check, found.key, sorted(found.refs)])).digest()
     bits = int.from_bytes(hashed[:13])
     return "fnd_" + "".join(ID_LETTERS[bits >> shift & 31] for shift in range(95, -1, -5))
@@ -97,7 +100,7 @@ def condition_of(check: Comparison, *, sealed: bool) -> Condition:
 
 
 def _differing(check: Comparison, left: int, right: int, *, sealed: bool) -> Condition:
-    """One row on each side, with different values. Several rows of one key are the matter of another check."""
+    """One row on each side, with different values. Another check handles several rows of one key."""
     one = "count(DISTINCT CASE WHEN source = ? THEN ref END) = 1"
     mark = "max(CASE WHEN source = ? THEN mark END)"
     having = f"{one} AND {one} AND {mark} IS NOT {mark}"
@@ -110,7 +113,9 @@ def _differing(check: Comparison, left: int, right: int, *, sealed: bool) -> Con
 
 
 def _disagreeing(ledger: int, there: int, *, by_id: bool) -> Condition:
-    """Done here and absent there; there, and not done here; or done here under an id that is not there."""
+    """Done in the ledger and missing there; there, and not done in the ledger; or done under an id that is not
+    there.
+    """
     done = f"max(source = ? AND mark = '{DONE}')"
     pending = f"max(source = ? AND mark = '{PENDING}')"
     known = "max(source = ? AND ref <> '')"
@@ -127,7 +132,7 @@ def _disagreeing(ledger: int, there: int, *, by_id: bool) -> Condition:
 
 
 def judge(check: Comparison, key: str, fresh: Fresh) -> Discrepancy | None:
-    """Return what is wrong with a key by its fresh rows; None if nothing is."""
+    """Return what is wrong with a key, by its freshly read rows; None if nothing is."""
     rows = [_distinct(source, fresh.get(source.number, ())) for source in check.sources]
     sentence, refs = _JUDGES[check.kind](check, rows)
     if not sentence:
@@ -140,12 +145,14 @@ def judge(check: Comparison, key: str, fresh: Fresh) -> Discrepancy | None:
 
 
 def _distinct(source: KeyedSource, rows: Sequence[SourceRow]) -> list[SourceRow]:
-    """A row that came on two pages is one row, where it has an id."""
+    """Drop repeated rows: a row with an id that came on two pages is one row."""
     return list({row.ref: row for row in rows}.values()) if source.has_ids else list(rows)
 
 
 def _ids(source: KeyedSource, rows: Sequence[SourceRow]) -> list[str]:
-    """The ids of rows, for the finding's own id. What a row without one holds may change from day to day."""
+    """Return the ids of rows, for the finding's own id. The contents of a row without an id may change from day to
+    day.
+    """
     return [row.ref for row in rows if row.ref] if source.has_ids else []
 
 

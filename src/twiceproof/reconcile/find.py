@@ -1,4 +1,4 @@
-"""Finder: what a reconciliation declares its sources and checks with."""
+"""Finder: declares the sources and checks of a reconciliation."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ __all__ = ["Finder", "casefolded", "checked"]
 
 
 def casefolded(text: str) -> str:
-    """Without white space around it, and in one case: the usual normal form of a mail address."""
+    """Remove outer white space and fold case: the usual normal form of a mail address."""
     return text.strip().casefold()
 
 
 class Finder:
-    """Declares sources and checks. A reconciliation's function is given one, and yields checks.
+    """Declares sources and checks. A reconciliation's function receives one, and yields checks.
 
-    `tick` is the time for which the reconciliation runs.
+    `tick` is the scheduled time of the run.
     """
 
     def __init__(
         self,
         tick: datetime,
-        parts: Runtime,
+        runtime: Runtime,
         flows: MutableMapping[str, Flow],
         hooks: MutableMapping[str, Hook],
         steps: Sequence[Step],
     ) -> None:
         self.tick = tick
         self.sources: list[KeyedSource] = []
-        self._parts = parts
+        self._runtime = runtime
         self._flows = flows
         self._hooks = hooks
         self._steps = steps
 
     def since(self, span: Duration) -> datetime:
-        """Return the time so long before the tick: for a query's parameters, the same in every attempt.
+        """Return the time `span` before the tick, for a query's parameters: the same in every attempt.
 
         Args:
             span: How long, such as "30d".
@@ -81,18 +81,17 @@ class Finder:
 
         Args:
             name: Its name in findings.
-            rows: A reader (`sql_rows`, `http_pages`, `csv_rows`, `file_rows`), a list, or a function that returns an
-                iterable of dicts.
-            key: A template over the row (`"order:{id}"`) or a function of it; the same text as the run's key.
-            id: A template for the row's own id, by which two rows of one key are told apart.
-            at: A template for the time at which the row came to be.
-            look: Reads one key again, for the second look: a function of the key that returns its rows. Without it the
-                whole source is read again.
-            where: Which rows are meant.
-            normal: A function that the key's text goes through, such as `str.casefold`.
+            rows: A reader (`sql_rows`, `http_pages`, `csv_rows`, `json_rows`, `file_rows`), a list, or a function that
+                returns an iterable of dicts.
+            key: A template over the row (`"order:{id}"`) or a function of it; must give the same text as the run's key.
+            id: A template for the row's own id, which distinguishes two rows of one key.
+            at: A template for the time at which the row was created.
+            look: A function that reads one key again and returns its rows. Without it the whole source is read again.
+            where: Selects the rows to compare.
+            normal: A function applied to the key's text, such as `str.casefold`.
             rate: How often `look` is called ("5/s").
             timeout: How long to wait for the next row.
-            shrink: The part of its rows that may be gone since the last whole reading.
+            shrink: The part of its rows that may have disappeared since the last complete reading.
             empty: Whether it may have no rows at all.
             show: Further fields that a finding shows.
         """
@@ -120,20 +119,24 @@ class Finder:
         }
         return self._added(KeyedSource(len(self.sources), name, origin, **given))
 
-    def ledger(self, flow: Any, *, step: Any = None) -> KeyedSource:
+    def ledger(self, flow: Any, *, step: Any = None, id: str | None = None) -> KeyedSource:  # noqa: A002 - as of sources
         """Declare the ledger as a source: the runs of a flow, by their keys.
 
         Args:
             flow: The function under @app.flow.
-            step: The function under @app.step whose effect is meant; by default the run as a whole.
+            step: The function under @app.step or @app.effect whose effect is compared; by default the run as a whole.
+            id: A template over `receipt` (what the step returned) and `external`, which makes the destination's id; by
+                default the receipt's `id`, or else the external id.
         """
         known = getattr(flow, "flow", None)
         if not isinstance(known, Flow):
             raise Misuse("find.ledger needs a function under @app.flow.")
         declared = None if step is None else getattr(step, "step", None)
         if step is not None and not isinstance(declared, Step):
-            raise Misuse("find.ledger(step=…) needs a function under @app.step.")
-        rows = LedgerRows(self._parts.store, self._parts.tenant, known.name, declared)
+            raise Misuse("find.ledger(step=…) needs a function under @app.step or @app.effect.")
+        if id is not None and declared is None:
+            raise Misuse("find.ledger(id=…) is of what a step returned; name the step, too.")
+        rows = LedgerRows(self._runtime.store, self._runtime.tenant, known, declared, id)
         name = known.name if declared is None else f"{known.name}.{declared.name}"
         origin = SourceOrigin(f"ledger.{name}", rows, timeout=300.0, shrink=1.0, empty=True, rate=None)
         return self._added(LedgerSource(len(self.sources), origin.name, origin, rows))
@@ -226,14 +229,14 @@ class Finder:
         return Comparison(kind, name or f"{kind}:{left.name}:{right.name}", (left, right), then)
 
     def ledger_only(self, *, name: str = "ledger") -> Comparison:
-        """Find what the ledger alone shows: runs in review, keys that are forgotten before their sender stops to
-        retry, and steps that recorded no external id although they declare one.
+        """Find what the ledger alone shows: runs in review, keys that are forgotten before their sender stops retrying,
+        and steps that recorded no external id although they declare one.
 
         Args:
             name: The check's name in findings.
         """
-        parts = self._parts
-        direct = partial(ledger_discrepancies, parts.store, parts.tenant, self._hooks, self._steps, name)
+        runtime = self._runtime
+        direct = partial(ledger_discrepancies, runtime.store, runtime.tenant, self._hooks, self._steps, name)
         return Comparison("ledger", name, (), direct=direct)
 
     # -- ready-made symptoms ---------------------------------------------------------------------
@@ -251,7 +254,8 @@ class Finder:
         Args:
             source: The records.
             by: The fields that make the identity.
-            normal: Makes texts that are the same for people the same, by default without case and outer space.
+            normal: Brings texts that people regard as equal into one form; by default ignores case and outer white
+                space.
             then: What to do about each.
         """
         key = ":".join(f"{{{field}}}" for field in by)
@@ -297,7 +301,9 @@ class Finder:
 
 
 def checked(checks: Iterable[Any]) -> list[Comparison]:
-    """Return what a reconciliation's function yielded. Two checks of one name would resolve each other's findings."""
+    """Return the checks that a reconciliation's function yielded. Two checks of one name would resolve each other's
+    findings.
+    """
     found: list[Comparison] = []
     for check in checks:
         if not isinstance(check, Comparison):

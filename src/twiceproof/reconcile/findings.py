@@ -2,13 +2,14 @@
 
     open → acknowledged | suppressed | acted | resolved
 
-A finding is resolved by a run that read its sources whole and no longer sees it, or by a person. Seen again, it is open
-again, and counted. The functions that decide are pure; those that write do so under the version that they read.
+A finding is resolved by a person, or by a run that read all of its sources and no longer sees it. If it is seen again,
+it is reopened and counted. The functions that decide are pure; those that write do so at the version that they read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from ..errors import Misuse
 from ..operations import Operation
 from ..records import SELF, Address, Insert, Record, Replace, Write, Written, record_kind
 from ..safe_text import suggested_command
-from ..stores.base import Store, scan_all
+from ..stores.base import EVERY, Store, scan_all
 from .checks import INCOMPLETE, Discrepancy, finding_id
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "LOOKS",
     "OPEN",
     "OPEN_STATES",
+    "REBUILDS",
     "RESOLVED",
     "SUPPRESSED",
     "FindingCounts",
@@ -45,6 +47,7 @@ __all__ = [
     "list_notes",
     "lower_rows",
     "mark_acted",
+    "next_words",
     "note_of",
     "read_note",
     "record_run",
@@ -58,7 +61,8 @@ OPERATION = "@reconcile"
 OPEN, ACKNOWLEDGED, SUPPRESSED, ACTED, RESOLVED = "open", "acknowledged", "suppressed", "acted", "resolved"
 OPEN_STATES = (OPEN, ACKNOWLEDGED, SUPPRESSED, ACTED)
 EVERY_STATE = (*OPEN_STATES, RESOLVED)
-LOOKS = "effect-looks"  # in place of a reconciliation's name: what steps found when they looked for their effect
+LOOKS = "effect-looks"  # instead of a reconciliation's name: findings of steps that looked for their effect
+REBUILDS = "ledger-rebuilds"  # and contradictions found by a rebuild of the ledger
 KEEP = 90 * 86_400.0  # seconds for which a resolved finding is kept
 TOGETHER = 200  # findings that are written at once
 
@@ -79,22 +83,22 @@ class StoredFinding(Struct, frozen=True, omit_defaults=True):
     last: float  # the run that saw it last
     seen: int = 1  # runs that saw it since it was opened
     reopened: int = 0
-    fresh: bool = False  # no run has seen it again since it was opened: it is notified of
+    fresh: bool = False  # no run has seen it again since it was opened: a notice is sent
     by: str = ""  # who acknowledged, suppressed or resolved it
     note: str = ""
     until: float | None = None  # for how long it is suppressed; None: for ever
     outcome: str = ""  # what was done about it, or why nothing was
-    acted: bool = False  # something was done since it was opened: it is not done again by itself
+    acted: bool = False  # something was done since it was opened: it is not done again automatically
     resolved: float | None = None  # the run that no longer saw it
 
 
 class ReconcileNote(Struct, frozen=True, omit_defaults=True):
-    """What is known of a reconciliation between its runs."""
+    """What is stored about a reconciliation between its runs."""
 
     name: str
     last: float | None = None  # the tick of its last run
-    whole: float | None = None  # the tick of the last run that read all sources whole
-    rows: dict[str, int] = {}  # of each source's last whole reading
+    whole: float | None = None  # the tick of the last run that read all sources completely
+    rows: dict[str, int] = {}  # of each source's last complete reading
 
 
 class RecordedRun(Struct, frozen=True):
@@ -120,7 +124,7 @@ def space_for(tenant: str, name: str) -> str:
 
 
 def sighted(state: str, old: StoredFinding, found: Discrepancy, tick: float, now: float) -> tuple[str, StoredFinding]:
-    """Return a known finding after a run that saw it. The same run may see it twice, after a crash."""
+    """Return a known finding as it is after a run that saw it. After a crash the same run may see it twice."""
     if old.last == tick and state != RESOLVED:
         return state, old
     lapsed = state == SUPPRESSED and old.until is not None and now >= old.until
@@ -138,7 +142,7 @@ def sighted(state: str, old: StoredFinding, found: Discrepancy, tick: float, now
             acted=False,
             outcome="",
         )
-    if state == ACTED and old.seen > 1:  # it had a whole run's time to go away
+    if state == ACTED and old.seen > 1:  # it has had a whole run's time to disappear
         outcome = f"{old.outcome}; it is still there"
         return OPEN, structs.replace(again, seen=old.seen + 1, fresh=True, outcome=outcome)
     return state, structs.replace(again, seen=old.seen + 1, fresh=False)
@@ -160,7 +164,8 @@ def record_run(
     unsure: Collection[tuple[str, str]],
 ) -> Operation[RecordedRun]:
     """Record what a run found. `settled` are the checks whose other findings are resolved by it; `unsure` are checks
-    and keys about which it could not tell: they stay as they are."""
+    and keys that it could not judge: they stay as they are.
+    """
     name, tick = note.name, note.last or 0.0
     yield from _write_note(store, tenant, note)
     seen = {finding_id(name, one): one for one in found}
@@ -188,7 +193,7 @@ Change = Callable[[str, Record | None], Write | None]
 def _write_all(
     store: Store, space: str, ids: Sequence[str], known: Mapping[str, Record], change: Change
 ) -> Operation[None]:
-    """Write each finding. Where a person was faster, decide again by what they wrote."""
+    """Write each finding. If a person has changed one meanwhile, decide again by the new record."""
     left: dict[str, Record | None] = {id_: known.get(id_) for id_ in ids}
     while left:
         writes = {id_: write for id_, old in left.items() if (write := change(id_, old)) is not None}
@@ -241,7 +246,7 @@ def _on_gone(old: Record | None, tick: float) -> Write | None:
 
 
 def _recorded(after: Mapping[str, Record], seen: Collection[str], tick: float) -> RecordedRun:
-    """Read off the records themselves: a run that is repeated after a crash reports the same."""
+    """Read the result from the records: a run that is repeated after a crash reports the same."""
     bodies = {id_: (record.state, _finding(record.body)) for id_, record in sorted(after.items())}
     since = {id_: body for id_, (_, body) in bodies.items() if id_ in seen and body.since == tick}
     return RecordedRun(
@@ -268,7 +273,7 @@ def _write_note(store: Store, tenant: str, note: ReconcileNote) -> Operation[Non
 
 
 def lower_rows(store: Store, tenant: str, name: str, source: str) -> Operation[None]:
-    """Expect one row less of a source, because one was just removed there: it has not shrunk by accident."""
+    """Expect one row less in a source, because one was just removed there: this is not a loss of rows."""
     note = yield from read_note(store, tenant, name)
     if source in note.rows:
         yield from _write_note(store, tenant, structs.replace(note, rows={**note.rows, source: note.rows[source] - 1}))
@@ -368,15 +373,17 @@ def shape_of(record: Record) -> FindingShape:
 
 
 def _next(state: str, body: StoredFinding) -> tuple[str, ...]:
-    if state not in (OPEN, ACKNOWLEDGED):
-        return ()
     tenant = () if body.tenant == "default" else ("--tenant", body.tenant)
-    words = ("ack", "suppress", "resolve") if state == OPEN else ("suppress", "resolve")
-    return tuple(suggested_command("reconcile", "findings", word, body.id, *tenant) for word in words)
+    return tuple(suggested_command("reconcile", "findings", word, body.id, *tenant) for word in next_words(state))
+
+
+def next_words(state: str) -> tuple[str, ...]:
+    """Return the commands that a person can give for a finding in this state."""
+    return {OPEN: ("ack", "suppress", "resolve"), ACKNOWLEDGED: ("suppress", "resolve")}.get(state, ())
 
 
 def find_finding(store: Store, tenant: str, id_: str) -> Operation[Record]:
-    """Return a tenant's own finding by its id. There are few reconciliations: each is asked."""
+    """Return a tenant's finding by its id. There are few reconciliations, so each one is searched."""
     for note in (yield from list_notes(store, tenant)):
         record = (yield from store.read(Address(space_for(tenant, note.name), FINDING, id_))).record
         if record is not None:
@@ -391,19 +398,28 @@ def list_notes(store: Store, tenant: str) -> Operation[list[ReconcileNote]]:
 
 
 def list_findings(
-    store: Store, tenant: str, *, name: str = "", states: Sequence[str] = OPEN_STATES, limit: int = 100
+    store: Store,
+    tenant: str,
+    *,
+    name: str = "",
+    states: Sequence[str] = OPEN_STATES,
+    limit: int = 100,
+    most_read: int = EVERY,
 ) -> Operation[list[FindingShape]]:
-    """Return findings, those that were seen last first."""
+    """Return findings, those that were seen last first. `most_read`: how many are looked through."""
     names = (
         [validate_name("reconciliation", name)]
         if name
         else [note.name for note in (yield from list_notes(store, tenant))]
     )
-    found = []
-    for one in names:
-        for record in (yield from scan_all(store, FINDING, space=space_for(tenant, one))):
-            if record.state in states:
-                found.append(shape_of(record))
+    found: list[FindingShape] = []
+    left = most_read
+    for one, state in product(names, states):
+        if left == 0:
+            break
+        records = yield from scan_all(store, FINDING, space=space_for(tenant, one), state=state, most=left)
+        left -= len(records)
+        found += map(shape_of, records)
     return sorted(found, key=lambda shape: (-shape.last_seen_at, shape.check, shape.key))[:limit]
 
 
@@ -427,7 +443,7 @@ def count_findings(store: Store, most: int = 1_000) -> Operation[FindingCounts]:
     for note in (note_of(record.body) for record in (yield from scan_all(store, NOTE))):
         for source, count in note.rows.items():
             rows[note.name, source] = rows.get((note.name, source), 0) + count
-        if note.name == LOOKS:  # has no runs, whose age would mean something
+        if note.name in (LOOKS, REBUILDS):  # these have no runs whose age would mean something
             continue
         whole[note.name] = min(whole.get(note.name, note.whole or 0.0), note.whole or 0.0)
     return FindingCounts(counts, rows, whole, page.now)

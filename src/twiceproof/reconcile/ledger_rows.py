@@ -1,4 +1,4 @@
-"""The ledger as a source: one row for each run of a flow, or for each time that a run did a step."""
+"""The ledger as a source: one row for each run of a flow, or for each step done by a run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from ..claims.claim import FAILED, REVIEW, RUN, claim_of, parse_space, run_addre
 from ..claims.results import unpack
 from ..claims.states import is_expired
 from ..effects.base import Look, Unknown, look_of
+from ..errors import Misuse
 from ..flows.engine.ledger import STEP_DONE, STEP_KIND, Entry, entries_in, entry_of
 from ..flows.engine.run_states import work_of
 from ..flows.engine.step_identity import effect_key, is_undo, stem_of
+from ..flows.flow import Flow
 from ..flows.step import Step
 from ..inbound.hook import Hook
+from ..keys import Template
 from ..operations import block
 from ..records import Record
 from ..stores.base import Store
@@ -37,14 +40,15 @@ class LedgerRows:
 
     unstable = True  # a run may change its state, and its place in a scan, while others are read
 
-    def __init__(self, store: Store, tenant: str, flow: str, step: Step | None) -> None:
+    def __init__(self, store: Store, tenant: str, flow: Flow, step: Step | None, id_: str | None = None) -> None:
         self._store = store
         self._tenant = tenant
-        self.flow = flow
+        self._flow = flow
         self.step = step
+        self._id = None if id_ is None else Template(id_)
 
     def rows(self, reading: Reading) -> Iterator[Row]:
-        for records, now in runs_of(self._store, self._tenant, self.flow):
+        for records, now in runs_of(self._store, self._tenant, self._flow.name):
             entries = self._entries(records)
             for record in records:
                 if not is_expired(record, now):
@@ -52,7 +56,7 @@ class LedgerRows:
 
     def look(self, key: str) -> list[Row]:
         """Return the rows of one key."""
-        at = run_address(space_of(self._tenant, self.flow, key))
+        at = run_address(space_of(self._tenant, self._flow.name, key))
         found = self._store.read(at).block()
         if found.record is None or is_expired(found.record, found.now):
             return []
@@ -85,24 +89,45 @@ class LedgerRows:
             yield {**row, "step_state": _step_state(record.state, done=False)}
         for entry in done:
             receipt = _receipt(self._store, record, entry)
-            external = entry.note.external
-            yield {**row, "step_state": DONE, "external": external, "receipt": receipt, "ref": _ref(receipt, external)}
+            found = {**row, "step_state": DONE, "external": entry.note.external, "receipt": receipt}
+            yield {**found, "ref": self._ref(found)}
+
+    def _ref(self, row: Row) -> str:
+        """Return the destination's id: by `id=`, otherwise from the receipt, otherwise the external id."""
+        if self._id is not None:
+            return self._id.render(row)
+        receipt = row["receipt"]
+        own = receipt.get("id") if isinstance(receipt, Mapping) else receipt
+        return str(own) if isinstance(own, str | int) and not isinstance(own, bool) else str(row["external"])
 
     def probe(self, key: str) -> Look | None:
-        """Ask the destination by the step's own probe. None: it has none, or needs what the ledger does not know."""
-        probe = None if self.step is None else self.step.plan.repeat.probe
-        if probe is None or self.step is None:
+        """Ask the destination by the step's own probe, or by its effect's look. None: there is none, or it needs what
+        the ledger does not have.
+        """
+        if self.step is None:
             return None
-        space = space_of(self._tenant, self.flow, key)
+        space = space_of(self._tenant, self._flow.name, key)
         record = self._store.read(run_address(space)).block().record
         if record is None:
             return None
-        names = [entry.name for entry in block(entries_in(self._store, space)) if stem_of(entry.name) == self.step.name]
-        offered = {
-            **_input(self._store, record),
-            "effect_key": effect_key(space, names[0] if names else self.step.name),
-        }
-        return _asked(probe, offered)
+        given = self._input(record)
+        for name, asked in self._calls(space, self.step):
+            probe = self.step.probe_of(given, asked)
+            if probe is not None:
+                return _asked(probe, {**given, "effect_key": effect_key(space, name)})
+        return None
+
+    def _calls(self, space: str, step: Step) -> list[tuple[str, str]]:
+        """Return the recorded calls of a step: their names, and the digests of their descriptions."""
+        entries = [entry for entry in block(entries_in(self._store, space)) if stem_of(entry.name) == step.name]
+        return [(entry.name, entry.note.asked) for entry in entries] or [(step.name, "")]
+
+    def _input(self, record: Record) -> dict[str, Any]:
+        """Return the run's arguments as its flow gets them; nothing if they are not kept, or do not fit any more."""
+        try:
+            return block(self._flow.inputs.unpack(self._store, record.at, work_of(claim_of(record))))
+        except Misuse:
+            return {}
 
 
 def runs_of(
@@ -125,21 +150,10 @@ def _step_state(state: str, *, done: bool) -> str:
 
 
 def _receipt(store: Store, record: Record, entry: Entry) -> Any:
+    """Return what a step returned; for a row written by an SQL effect, its columns."""
     text = block(unpack(store, record.at, entry.note.result, entry.note.spill))
-    return msgspec.json.decode(text) if text else None
-
-
-def _ref(receipt: Any, external: str) -> str:
-    """The id that the destination gave: of the receipt, or what `external=` made of it."""
-    own = receipt.get("id") if isinstance(receipt, Mapping) else receipt
-    return str(own) if isinstance(own, str | int) and not isinstance(own, bool) else external
-
-
-def _input(store: Store, record: Record) -> dict[str, Any]:
-    work = work_of(claim_of(record))
-    text = block(unpack(store, record.at, work.input, work.spill))
-    found = msgspec.json.decode(text) if text else {}
-    return found if isinstance(found, dict) else {}
+    found = msgspec.json.decode(text) if text else None
+    return found["values"] if isinstance(found, dict) and found.keys() == {"created", "values"} else found
 
 
 def _asked(probe: Callable[..., Any], offered: dict[str, Any]) -> Look | None:
@@ -177,7 +191,7 @@ class LedgerSource(KeyedSource):
 
 
 class RecordedStep(Struct, frozen=True):
-    """A step that a run recorded as done: where, and with which receipt and external id."""
+    """A step that a run recorded as done, with its address, receipt and external id."""
 
     space: str
     flow: str
@@ -185,7 +199,7 @@ class RecordedStep(Struct, frozen=True):
     external: str
 
     def is_of(self, step: Step, receipt: Mapping[str, Any]) -> bool:
-        """Whether this is the recorded effect: all of the receipt's fields agree, or the external id does."""
+        """Whether a row is the recorded effect: all fields of the receipt agree, or the external id does."""
         if self.external and step.external is not None and step.external({"result": receipt}) == self.external:
             return True
         ours = self.receipt
@@ -214,7 +228,9 @@ def recorded_step(store: Store, tenant: str, flows: Sequence[str], key: str, ste
 def ledger_discrepancies(
     store: Store, tenant: str, hooks: Mapping[str, Hook], steps: Sequence[Step], label: str
 ) -> Iterator[Discrepancy]:
-    """Runs in review, keys that are forgotten before their sender stops, steps without the id that they declare."""
+    """Return runs in review, keys that are forgotten before their sender stops retrying, and steps without a declared
+    external id.
+    """
     for records, _ in runs_of(store, tenant, state=REVIEW):
         for record in records:
             space = parse_space(record.at.space)

@@ -1,4 +1,6 @@
-"""The second look: the rows of single keys, read again later. What cannot be read again is unsure, and not absent."""
+"""The second look: the rows of single keys, read again later. If a row cannot be read again, the outcome is unsure, not
+absent.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from typing import Any
 
 from ..claims.claim import parse_space, run_address
 from ..effects.base import Absent, Happened, Unknown
+from ..flows.engine.step_identity import stem_of
 from ..flows.limits import Rate, admit
 from ..operations import Operation, block
 from ..stores.base import Store
@@ -24,7 +27,7 @@ LONGEST_PAUSE = 1.0
 
 
 class SecondLook:
-    """Fresh rows of the keys that are asked about. Sources without `look=` are read once more, for all keys."""
+    """Freshly reads the rows of some keys. Sources without `look=` are read once more, for all keys together."""
 
     def __init__(self, store: Store, tenant: str, name: str, reading: Reading, rows_before: Mapping[str, int]) -> None:
         self._store = store
@@ -70,7 +73,7 @@ class SecondLook:
             rows[key] = [one for one in known if isinstance(one, SourceRow) and one.key == key]
 
     def _pace(self, view: KeyedSource) -> None:
-        """At most so often in total, whichever worker looks."""
+        """Wait, so that all workers together keep the rate."""
         rate = view.origin.rate or DEFAULT_RATE
         meter = f"{self._name}.{view.origin.name}"
         while (wait := block(admit(self._store, self._tenant, meter, rate))) > 0:
@@ -90,7 +93,7 @@ class SecondLook:
     # -- answers ---------------------------------------------------------------------------------
 
     def judge(self, check: Comparison, key: str) -> Discrepancy | Unknown | None:
-        """What is wrong with a key by its fresh rows; None if nothing is any more."""
+        """Return what is wrong with a key, by its freshly read rows; None if nothing is wrong any more."""
         why = self._why_unsure(check, key)
         if why:
             return Unknown(why)
@@ -101,7 +104,9 @@ class SecondLook:
         return self._by_probe(check, key, found)
 
     def _by_probe(self, check: Comparison, key: str, found: Discrepancy) -> Discrepancy | Unknown | None:
-        """Done by the ledger and absent there: the step's own probe must say so, too, where there is one."""
+        """For a row that is done in the ledger and absent there: the step's own probe, if there is one, must confirm
+        it.
+        """
         ledger = check.sources[0]
         answer = ledger.ledger.probe(key) if isinstance(ledger, LedgerSource) else None
         if isinstance(answer, Happened):
@@ -120,7 +125,7 @@ class SecondLook:
 
 
 def _rows_of(answer: Any, reading: Reading) -> list[Row] | Unknown:
-    """What `look=` returned: nothing, a row, rows, a reader, or what a probe returns."""
+    """Return the rows in what `look=` returned: nothing, a row, rows, a reader, or a probe's answer."""
     if isinstance(answer, type) and issubclass(answer, Absent | Unknown):
         answer = answer()
     if answer is None or isinstance(answer, Absent):
@@ -138,14 +143,18 @@ def _rows_of(answer: Any, reading: Reading) -> list[Row] | Unknown:
 # -- looks of single steps -----------------------------------------------------------------------
 
 
-def report_several(store: Store, space: str, step: str, found: Sequence[str]) -> Operation[None]:
-    """Record a finding: a step looked for its effect, and the destination has several records for it.
+def report_several(
+    store: Store, space: str, step: str, found: Sequence[str], *, goes_on: bool = False
+) -> Operation[None]:
+    """Record a finding: the destination has several records for a step's effect.
 
-    The run itself stops for review. The finding has the ids, counts for the gauge and is notified of, as those of a
-    reconciliation are; a person resolves it. The same records found again are the same finding.
+    Either the run stops for review, or it `goes_on` with one of them; then other runs meet the same records, and the
+    finding is about the step and not the run. It has the ids; it is counted and notified like those of a
+    reconciliation, and a person resolves it. The same records found again are the same finding.
     """
     run = parse_space(space)
+    key = f"{run.operation} {stem_of(step)}" if goes_on else f"{run.operation}/{run.key} {step}"
     now = (yield from store.read(run_address(space))).now
     summary = f"{step} of {run.operation}/{run.key} is {len(found)} times at its destination: {', '.join(found)}"
-    seen = Discrepancy("several-found", f"{run.operation}/{run.key} {step}", tuple(sorted(found)), summary)
+    seen = Discrepancy("several-found", key, tuple(sorted(found)), summary)
     yield from record_run(store, run.tenant, ReconcileNote(LOOKS, now), [seen], (), ())

@@ -1,9 +1,9 @@
 """Matching: rows of all sources in a temporary SQLite file, sorted once by the digest of their keys.
 
-Keys are compared as bytes, here, and never by the collations of two databases. Memory is bounded by SQLite's cache,
-whatever the number of rows. The file holds digests; keys and ids too, so that suspects can be named, unless the ledger
-is encrypted. It lies in a directory of its own that only its owner can enter, and is removed at the end, or by the next
-run if this process is killed.
+Keys are compared here as bytes, never by the collations of two databases. Memory is bounded by SQLite's cache for any
+number of rows. The file holds digests, and unless the ledger is encrypted also keys and ids, so that suspects can be
+named. It is in a directory that only its owner can enter, and is removed at the end, or by the next run if this process
+is killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class MatchedRow(Struct, frozen=True):
-    """A row of a suspect, as the file has it. Without `key` and `ref` where the ledger is encrypted."""
+    """A row of a suspect, as stored in the file: without `key` and `ref` if the ledger is encrypted."""
 
     source: int
     key: str | None
@@ -53,7 +53,7 @@ class Workspace:
 
     def __init__(self, directory: Path | None, *, sealed: bool, most_pages: int | None = None) -> None:
         self.sealed = sealed
-        self._secret = secrets.token_bytes(16) if sealed else b""  # without it, digests of likely keys could be tried
+        self._secret = secrets.token_bytes(16) if sealed else b""  # a salt, without which likely keys could be guessed
         self._home = _own_directory(_base(directory))
         self._lock = _locked(self._home / LOCK)
         self._waiting: list[tuple[Any, ...]] = []
@@ -99,7 +99,7 @@ class Workspace:
     # -- asking ----------------------------------------------------------------------------------
 
     def suspects(self, having: str, sources: tuple[int, ...], values: tuple[Any, ...], limit: int) -> list[bytes]:
-        """Return the digests of the keys for which a condition on all their rows holds."""
+        """Return the digests of the keys whose rows together meet a condition."""
         return [row[0] for row in self._db.execute(f"{_grouped(having, sources)} LIMIT ?", (*sources, *values, limit))]
 
     def count(self, having: str, sources: tuple[int, ...], values: tuple[Any, ...]) -> int:
@@ -111,7 +111,7 @@ class Workspace:
         return [MatchedRow(*row) for row in found]
 
     def repeated(self, view: KeyedSource) -> int:
-        """How many keys have a row with the same id more than once: the source changed while it was read."""
+        """Count keys that have a row with the same id more than once: the source changed while it was read."""
         having = "count(*) > count(DISTINCT ref)"
         return self.count(having, (view.number,), ()) if view.has_ids else 0
 
@@ -134,7 +134,7 @@ def _grouped(having: str, sources: tuple[int, ...]) -> str:
 
 
 def are_apart(one: str, other: str, tolerances: str) -> bool:
-    """Whether two lists of values, as JSON, differ by more than the tolerance of a value."""
+    """Whether two lists of values, as JSON, differ by more than the tolerance."""
     for left, right, tolerance in zip(*map(msgspec.json.decode, (one, other, tolerances)), strict=True):
         if left == right:
             continue
@@ -164,7 +164,7 @@ def _full_disk_told() -> Iterator[None]:
 
 
 def _base(given: Path | None) -> Path:
-    """A directory of ours that only this user can enter; refused if another one has made it first."""
+    """Return our directory, which only this user can enter; refused if another user has made it first."""
     base = (given or Path(tempfile.gettempdir())) / f"twiceproof-reconcile-{os.getuid()}"
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = base.lstat()
@@ -182,7 +182,9 @@ def _own_directory(base: Path) -> Path:
 
 
 def _is_abandoned(directory: Path) -> bool:
-    """Whether no living process holds its lock. One without a lock is just being made, or was left that early."""
+    """Whether no living process holds its lock. A directory without a lock is just being made, or was abandoned that
+    early.
+    """
     try:
         handle = os.open(directory / LOCK, os.O_RDWR)
     except OSError:
@@ -204,7 +206,9 @@ def _is_old(directory: Path) -> bool:
 
 
 def _locked(path: Path) -> int:
-    """Hold a lock for as long as this process lives. It gets its name when it is held: others never see it free."""
+    """Hold a lock as long as this process lives. The file gets its name only after it is locked, so others never see it
+    free.
+    """
     unnamed = path.with_suffix(".new")
     handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""`http_pages`: the rows of an HTTP API, page by page, and the proof that no page is missing between two others.
+"""`http_pages`: the rows of an HTTP API, page by page, with a check that no row between two pages was skipped.
 
-Three kinds of paging are known: a cursor or URL in the body, a `Link` header, and an offset. With an offset, rows move
-from page to page while others are inserted and deleted. Each page is therefore asked for a little before the end of the
-one before: as long as one row is on both pages, none was skipped. Otherwise the source counts as incomplete.
+Three kinds of paging are supported: a cursor or URL in the body, a `Link` header, and an offset. With an offset, rows
+move between pages while others are inserted and deleted. Each page is therefore requested to overlap the previous one:
+if one row is on both pages, none was skipped. Otherwise the source counts as incomplete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ..claims.error_classification import retry_after
-from ..effects.http_client import HttpAnswer, HttpRequest, pooled
+from ..effects.http_client import HttpAnswer, HttpRequest, shared_client
 from ..errors import Misuse
 from ..keys.canonical import digest
 from ..secret import Env, Secret, secrets_of
@@ -25,7 +25,7 @@ from .readers import Reading, Row, Rows, SourceIncomplete
 __all__ = ["http_pages"]
 
 MOST_PAGES = 1_000_000
-OVERLAP = 10  # of a page's rows, one in so many is asked for again with the next page
+OVERLAP = 10  # the part of a page's rows that is requested again with the next page
 _LINK = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?')
 
 
@@ -64,7 +64,7 @@ class HttpPages(Rows):
         self.unstable = paging.offset is not None
 
     def rows(self, reading: Reading) -> Iterator[Row]:
-        client = self._client() if self._client is not None else pooled()
+        client = self._client() if self._client is not None else shared_client()
         read = self._by_offset if self._paging.offset else self._by_next
         yield from read(_Caller(client, self._headers, self._timeout, reading))
 
@@ -98,7 +98,7 @@ class HttpPages(Rows):
         return str(_at_path(body, self._paging.next) or "") if self._paging.next else ""
 
     def _at(self, url: str, follows: str) -> tuple[str, dict[str, Any]]:
-        """A page elsewhere would be sent the headers, which may hold a token: it is refused."""
+        """Refuse a page on another server: it would be sent the headers, which may hold a token."""
         if not (self._paging.link or follows.startswith(("http://", "https://", "/"))):
             return self._url, {**self._params, self._paging.cursor: follows}
         there = urljoin(url, follows)
@@ -165,8 +165,8 @@ def http_pages(
 ) -> HttpPages:
     """Read the rows of an HTTP API page by page: `http_pages(f"{BOOKS}/invoices", items="data", next="next")`.
 
-    An answer of 429 or 503 is waited out as its Retry-After says. Anything else that is not a page of rows ends the
-    reading, and the source counts as incomplete.
+    After 429 or 503 it waits as long as Retry-After says. Any other answer that is not a page of rows ends the reading,
+    and the source counts as incomplete.
 
     Args:
         url: The first page.
@@ -195,7 +195,7 @@ def http_pages(
 
 
 class _Caller:
-    """Sends requests, and waits when it is told to."""
+    """Sends requests, and waits when the server demands it."""
 
     def __init__(self, client: Any, headers: Mapping[str, str | Env], timeout: float, reading: Reading) -> None:
         self._client = client
@@ -235,7 +235,7 @@ def _with_query(url: str, params: Mapping[str, Any]) -> str:
 
 
 class _Refusal(Exception):
-    """An answer in the form in which Retry-After is read from an error."""
+    """An answer in the form from which Retry-After is read."""
 
     def __init__(self, response: HttpAnswer) -> None:
         super().__init__(str(response.status))

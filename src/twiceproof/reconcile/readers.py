@@ -1,7 +1,7 @@
 """Readers of sources: rows of a database, a CSV file, a directory or any iterable, each read to its own end.
 
-A reader can be read again and again, and holds nothing in memory. It tells when it did not reach its end: rows that
-were not read are not missing.
+A reader can be read repeatedly, and keeps no rows in memory. It reports when it did not reach its end, so that rows
+that were not read do not count as missing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextvars
 import csv
 import inspect
 import itertools
+import json
 import queue
 import re
 import threading
@@ -35,6 +36,7 @@ __all__ = [
     "as_reader",
     "csv_rows",
     "file_rows",
+    "json_rows",
     "pumped",
     "sql_rows",
 ]
@@ -42,7 +44,7 @@ __all__ = [
 Row = Mapping[str, Any]
 
 BATCH = 1_000  # rows that pass between threads at once
-AHEAD = 4  # batches that a reader may be ahead of what is done with its rows
+AHEAD = 4  # batches that a reader may be ahead of its consumer
 
 
 class SourceIncomplete(NotDone):
@@ -50,7 +52,7 @@ class SourceIncomplete(NotDone):
 
 
 class Reading(Struct, frozen=True):
-    """One reading of a source: the clock to wait by, and how a destination that refuses is asked again."""
+    """One reading of a source: its clock, and how requests that were refused are retried."""
 
     clock: Clock
     retry: Retry = Retry(attempts=5, first=0.5, most="1m", within="10m")
@@ -64,7 +66,7 @@ class RowReader(Protocol):
     unstable: bool  # a row may come twice, because the source changes while it is read
 
     def rows(self, reading: Reading) -> Iterator[Row]:
-        """Return the rows. Raises `SourceIncomplete` if they are not all of them."""
+        """Return the rows. Raises `SourceIncomplete` if some could not be read."""
 
 
 class Rows:
@@ -96,7 +98,7 @@ class IterableRows(Rows):
 
 
 def _awaited_rows(rows: AsyncIterable[Row]) -> Iterator[Row]:
-    """Iterate what must be awaited, on an event loop of its own."""
+    """Iterate an asynchronous iterable, on an event loop of its own."""
     import asyncio
 
     loop = asyncio.new_event_loop()
@@ -114,7 +116,7 @@ def _awaited_rows(rows: AsyncIterable[Row]) -> Iterator[Row]:
 
 
 def as_reader(given: Any) -> RowReader:
-    """Return the reader of what `find.source` was given. A generator could be read only once: it is refused."""
+    """Return a reader for the argument of `find.source`. A generator is refused: it could be read only once."""
     if isinstance(given, RowReader):
         return given
     if isinstance(given, Iterator) or (isinstance(given, AsyncIterable) and hasattr(given, "__anext__")):
@@ -196,7 +198,7 @@ def _pyformat(query: str) -> str:
 
 
 class CsvRows(Rows):
-    """The rows of a CSV file with a header. A line with too few fields is a file that was cut off."""
+    """The rows of a CSV file with a header. A line with too few fields means that the file is truncated."""
 
     def __init__(self, path: str | Path, encoding: str, delimiter: str) -> None:
         self._path = Path(path)
@@ -226,9 +228,40 @@ def csv_rows(path: str | Path, *, encoding: str = "utf-8-sig", delimiter: str = 
     Args:
         path: The file.
         encoding: Its encoding; a byte order mark is skipped.
-        delimiter: What stands between two fields.
+        delimiter: The character between two fields.
     """
     return CsvRows(path, encoding, delimiter)
+
+
+class JsonRows(Rows):
+    """The rows of a file with one JSON object in each line."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def rows(self, reading: Reading) -> Iterator[Row]:
+        with self._path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield self._object(line, number)
+
+    def _object(self, line: str, number: int) -> Row:
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict):
+                return row
+        raise SourceIncomplete(
+            f"{self._path.name} line {number} is no JSON object: it was cut off, or is no JSON lines"
+        )
+
+
+def json_rows(path: str | Path) -> JsonRows:
+    """Read the rows of a file of JSON lines: one object in each line.
+
+    Args:
+        path: The file.
+    """
+    return JsonRows(path)
 
 
 class FileRows(Rows):
@@ -251,8 +284,8 @@ def file_rows(directory: str | Path, pattern: str = "*") -> FileRows:
     """Read the files of a directory as rows with `path`, `name`, `size` and `modified` (seconds since 1970).
 
     Args:
-        directory: Where they are.
-        pattern: Which of them, such as `*.pdf` or `**/*.pdf`.
+        directory: The directory.
+        pattern: Which files, such as `*.pdf` or `**/*.pdf`.
     """
     return FileRows(directory, pattern)
 
@@ -265,9 +298,9 @@ class _End(Struct, frozen=True):
 
 
 def pumped(reader: RowReader, reading: Reading, patience: float) -> Iterator[list[Row]]:
-    """Return the rows in batches, read on a thread: a source that hangs must not hold up the run for ever.
+    """Return the rows in batches, read on a thread: a source that hangs must not block the run for ever.
 
-    Raises `SourceIncomplete` for whatever keeps the reader from its end, also if no row comes for `patience` seconds.
+    Raises `SourceIncomplete` if the reader fails before its end, or if no row comes for `patience` seconds.
     """
     batches: queue.Queue[list[Row] | _End] = queue.Queue(AHEAD)
     given_up = threading.Event()

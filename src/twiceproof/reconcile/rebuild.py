@@ -1,91 +1,48 @@
-"""Rebuilds the ledger from the source of truth: a plan that can be read first, and then applied line by line.
+"""Rebuilds the ledger from the source of truth: applies a plan that can be read first, line by line.
 
-A rebuild only adds: claims and runs that the ledger lacks, results of those in review, evidence where the two disagree.
-It never changes a recorded result, and never touches what is held, queued or waiting.
+A rebuild only adds: claims and runs that the ledger lacks, outcomes for those in review, evidence and a finding if the
+two disagree. It never changes a recorded result, and never touches what is held, queued or waiting.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
-from ..claims.claim import (
-    CLAIM,
-    DONE,
-    FAILED,
-    NO_RESULT,
-    REVIEW,
-    RUN,
-    Claim,
-    Settlement,
-    address_of,
-    alone,
-    body_of,
-    claim_of,
-    parse_space,
-    run_id,
-)
+from ..claims.claim import CLAIM, DONE, NO_RESULT, RUN, Claim, Settlement, alone, body_of, run_id
 from ..claims.manager import ClaimManager
 from ..claims.once import Once
 from ..claims.queries import Evidence, evidence_write
-from ..claims.results import encode_given_result, unpack
-from ..claims.states import Lifetime, finish_times, is_expired
-from ..errors import KeyRefused, Misuse
-from ..flows.engine.ledger import STARTED, STEP_DONE, UNKNOWN, Entry, EntryNote, entries_in, entry_write
+from ..claims.states import finish_times
+from ..errors import Misuse
+from ..flows.engine.ledger import STEP_DONE, Entry, EntryNote, entry_write
 from ..flows.engine.run_states import RunState, encoded
 from ..flows.external_ids import pointer_to
 from ..flows.flow import Flow
 from ..flows.history.review import ReviewDecision, settle_run
 from ..flows.step import Step
-from ..keys import Template
 from ..operations import Operation
-from ..records import Address, Insert, Record, Written
+from ..records import Address, Insert, Written
 from ..stores.base import Store
+from .checks import Discrepancy
+from .findings import REBUILDS, ReconcileNote, record_run
+from .rebuild_plan import WRITES, RebuildLine, RebuildPlan, RebuildTarget, says_the_same
 
-__all__ = [
-    "RebuildLine",
-    "RebuildPlan",
-    "RebuildTarget",
-    "Rebuilt",
-    "apply_rebuild",
-    "plan_rebuild",
-    "read_plan",
-    "target_of",
-]
+__all__ = ["Rebuilt", "apply_rebuild", "target_of"]
 
 BY = "rebuild"
-PAGE = 200
-FORMAT = 1
-
-Action = Literal["adopt", "settle", "unchanged", "differs", "missing", "absent", "failed", "left", "twice", "no-key"]
-WRITES: tuple[Action, ...] = ("adopt", "settle", "differs", "missing", "failed")
-Receipt = Callable[[Mapping[str, Any]], Any]
-
-
-class RebuildTarget(Struct, frozen=True):
-    """The operation whose ledger is rebuilt. `externals` make the external ids of steps from `result`."""
-
-    tenant: str
-    operation: str
-    kind: str  # of its records: claims of a guarded function, or runs of a flow
-    life: Lifetime
-    version: str = "1"
-    externals: Mapping[str, Callable[[dict[str, Any]], str]] = {}
-
-    def address(self, key: str) -> Address:
-        return address_of(self.tenant, self.operation, key, self.kind)
+SETTLED_ABSENT = "settle-absent"  # the name under which such lines are counted
+TOLD = ("differs", "missing", "failed")  # as findings; those in review wait for a person already
 
 
 def target_of(
     operation: Any, tenant: str, flows: Mapping[str, Flow], guarded: Mapping[str, Once], steps: Iterable[Step]
 ) -> RebuildTarget:
-    """Return what is to be rebuilt, by the function or its name."""
+    """Return the target to rebuild, by the function or its name."""
     declared = getattr(operation, "flow", None) or getattr(operation, "once", None)
     name = str(operation if declared is None else declared.policy.operation)
     externals = {step.name: step.external for step in steps if step.external is not None}
@@ -96,54 +53,6 @@ def target_of(
     raise Misuse(f"{name} is neither a flow nor a guarded function of this app; name one that is declared.")
 
 
-class RebuildLine(Struct, frozen=True, omit_defaults=True):
-    """One key: what is to be done, and what the ledger had when the plan was made.
-
-    "adopt": the ledger lacks it. "settle": its outcome was unknown. "differs": both have it, with other results.
-    "missing": the ledger says done, the source does not have it. "absent": in review, and not in the source. "failed":
-    the ledger says failed, the source has it. "twice": the source has it several times, and none is on record. "left":
-    it is under way, or a person must look.
-    """
-
-    action: Action
-    key: str
-    state: str = ""
-    version: str = ""
-    steps: dict[str, Raw] = {}
-    result: Raw = NO_RESULT
-    why: str = ""
-
-
-class RebuildHead(Struct, frozen=True):
-    """The first line of a plan. `hash` is that of all other lines."""
-
-    operation: str
-    tenant: str
-    kind: str
-    rows: int
-    whole: bool
-    counts: dict[str, int]
-    hash: str
-    format: int = FORMAT
-
-
-class RebuildPlan(Struct, frozen=True):
-    """What a rebuild would do. Nothing has been written."""
-
-    head: RebuildHead
-    lines: Sequence[RebuildLine]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return self.head.counts
-
-    def save(self, path: str | Path) -> None:
-        """Write the plan as JSON lines: the head, then a line per key."""
-        encode = msgspec.json.encode
-        text = b"".join(encode(one) + b"\n" for one in (self.head, *self.lines))
-        Path(path).write_bytes(text)
-
-
 class Rebuilt(Struct, frozen=True):
     """What applying a plan did: lines by action, and those that were skipped because the ledger had changed."""
 
@@ -151,224 +60,64 @@ class Rebuilt(Struct, frozen=True):
     skipped: Sequence[str]
 
 
-def read_plan(path: str | Path) -> RebuildPlan:
-    """Read a plan from a file. Refuses one that was changed."""
-    try:
-        first, *rest = Path(path).read_bytes().splitlines()
-        head = msgspec.json.decode(first, type=RebuildHead)
-        lines = [msgspec.json.decode(line, type=RebuildLine) for line in rest]
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise Misuse(f"{path} is not a plan ({error}); make one with: twiceproof rebuild plan") from None
-    if head.format != FORMAT or _hash(lines) != head.hash:
-        raise Misuse(f"{path} was changed after it was made, or is of another release; make a new plan.")
-    return RebuildPlan(head, lines)
-
-
-def _hash(lines: Iterable[RebuildLine]) -> str:
-    digest = sha256()
-    for line in lines:
-        digest.update(msgspec.json.encode(line) + b"\n")
-    return digest.hexdigest()
-
-
-# -- planning ------------------------------------------------------------------------------------
-
-
-class _Row(Struct, frozen=True):
-    key: str
-    steps: dict[str, Raw]
-    result: Raw
-
-
-def plan_rebuild(
-    store: Store,
-    target: RebuildTarget,
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    key: str,
-    result: Receipt | None = None,
-    steps: Mapping[str, Receipt] | None = None,
-    whole: bool = True,
-) -> Operation[RebuildPlan]:
-    """Compare the source's rows with the ledger. Reads only.
-
-    `whole`: the rows are all there are, so that what is not among them is missing.
-    """
-    read = _Reader(key, result, steps or {})
-    lines: list[RebuildLine] = []
-    keys: dict[str, list[_Row]] = {}
-    for row in read.rows(rows):
-        if isinstance(row, RebuildLine):
-            lines.append(row)
-        elif row not in keys.setdefault(row.key, []):
-            keys[row.key].append(row)
-    for page in _pages(keys.values()):
-        lines += yield from _compare(store, target, page)
-    if whole:
-        lines += yield from _not_in_source(store, target, keys)
-    counts: dict[str, int] = dict(sorted(Counter(str(line.action) for line in lines).items()))
-    head = RebuildHead(target.operation, target.tenant, target.kind, read.count, whole, counts, _hash(lines))
-    return RebuildPlan(head, lines)
-
-
-class _Reader:
-    """Makes keys and receipts from rows."""
-
-    def __init__(self, key: str, result: Receipt | None, steps: Mapping[str, Receipt]) -> None:
-        self._key = Template(key)
-        self._result = result
-        self._steps = steps
-        self.count = 0
-
-    def rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[_Row | RebuildLine]:
-        for row in rows:
-            self.count += 1
-            try:
-                key = self._key.make(row)
-            except KeyRefused as error:
-                yield RebuildLine("no-key", f"row {self.count}", why=str(error))
-                continue
-            steps = {name: encode_given_result(receipt(row)) for name, receipt in self._steps.items()}
-            value = NO_RESULT if self._result is None else encode_given_result(self._result(row))
-            yield _Row(key, steps, value)
-
-
-def _pages(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    page: list[Any] = []
-    for row in rows:
-        page.append(row)
-        if len(page) == PAGE:
-            yield page
-            page = []
-    if page:
-        yield page
-
-
-def _compare(store: Store, target: RebuildTarget, groups: Sequence[list[_Row]]) -> Operation[list[RebuildLine]]:
-    """Compare a page of keys, each with its rows, of which there should be one."""
-    lines = []
-    founds = yield from store.read_each([target.address(rows[0].key) for rows in groups])
-    for rows, found in zip(groups, founds, strict=True):
-        record = found.record
-        if record is None or is_expired(record, found.now):
-            lines.append(_unrecorded(rows))
-            continue
-        entries = (yield from entries_in(store, record.at.space)) if record.at.kind == RUN else []
-        recorded = yield from _results(store, record, entries)
-        lines.append(_line_of_several([_line(row, record, entries, recorded) for row in rows]))
-    return lines
-
-
-def _unrecorded(rows: Sequence[_Row]) -> RebuildLine:
-    first = rows[0]
-    if len(rows) > 1:
-        return RebuildLine(
-            "twice", first.key, why=f"the source has it {len(rows)} times: a person decides which is right"
-        )
-    return RebuildLine("adopt", first.key, steps=first.steps, result=first.result)
-
-
-def _line_of_several(lines: Sequence[RebuildLine]) -> RebuildLine:
-    """Of several rows for one key: a contradiction of what is on record is told; nothing is settled by one of them."""
-    if len(lines) > 1 and lines[0].action == "settle":
-        return structs.replace(lines[0], action="twice", why=f"the source has it {len(lines)} times: a person decides")
-    return next((line for line in lines if line.action == "differs"), lines[0])
-
-
-def _results(store: Store, record: Record, entries: Sequence[Entry]) -> Operation[dict[str, Any]]:
-    """Return the recorded results: of the steps by name, of the whole under ""."""
-    found, claim = {}, claim_of(record)
-    if record.state == DONE:
-        found[""] = yield from unpack(store, record.at, claim.result, claim.spill)
-    for entry in entries:
-        if entry.state == STEP_DONE:
-            found[entry.name] = yield from unpack(store, record.at, entry.note.result, entry.note.spill)
-    return found
-
-
-def _line(row: _Row, record: Record, entries: Sequence[Entry], recorded: Mapping[str, Any]) -> RebuildLine:
-    """Decide about one key that both have. Pure."""
-    line = RebuildLine("left", row.key, record.state, record.version, row.steps, row.result)
-    if record.state == DONE:
-        return _line_of_done(line, recorded)
-    if record.state == FAILED:
-        return structs.replace(line, action="failed", why="the ledger says that it failed, and the source has it")
-    if record.state != REVIEW:
-        return structs.replace(line, why=f"it is {record.state}: whoever has it goes on with it")
-    if record.at.kind == CLAIM:
-        settled = structs.replace(line, action="settle")
-        return settled if row.result else structs.replace(line, why="no result= is given")
-    unknown = [entry.name for entry in entries if entry.state in (UNKNOWN, STARTED)]
-    told = [name for name in unknown if name in row.steps]
-    if told:
-        return structs.replace(line, action="settle", steps={name: row.steps[name] for name in told})
-    why = f"the source says nothing of {', '.join(unknown)}" if unknown else "it stopped for another reason"
-    return structs.replace(line, why=why)
-
-
-def _line_of_done(line: RebuildLine, recorded: Mapping[str, Any]) -> RebuildLine:
-    given = dict(line.steps) or ({"": line.result} if line.result else {})
-    other = sorted(name for name, raw in given.items() if name in recorded and not _same(raw, recorded[name]))
-    if not other:
-        return structs.replace(line, action="unchanged", steps={}, result=NO_RESULT)
-    what = ", ".join(name or "the result" for name in other)
-    return structs.replace(line, action="differs", why=f"{what}: another one is on record; it may be a duplicate")
-
-
-def _same(one: Any, other: Any) -> bool:
-    if not other:
-        return True  # its result was not kept: nothing contradicts the source
-    return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
-
-
-def _not_in_source(store: Store, target: RebuildTarget, seen: Collection[str]) -> Operation[list[RebuildLine]]:
-    lines: list[RebuildLine] = []
-    for state, action in ((DONE, "missing"), (REVIEW, "absent")):
-        after: str | None = None
-        while True:
-            page = yield from store.scan(target.kind, state=state, after=after, limit=1_000)
-            for record in page.records:
-                tenant, operation, key = parse_space(record.at.space)
-                ours = (tenant, operation) == (target.tenant, target.operation) and key not in seen
-                if ours and not is_expired(record, page.now):
-                    lines.append(_absent(action, key, record))  # type: ignore[arg-type]
-            after = page.after
-            if after is None:
-                break
-    return lines
-
-
-def _absent(action: Action, key: str, record: Record) -> RebuildLine:
-    why = "the ledger says that it is done, and the source does not have it"
-    if action == "absent":
-        why = "its outcome is unknown, and the source does not have it: a person decides"
-    return RebuildLine(action, key, record.state, record.version, why=why)
-
-
-# -- applying ------------------------------------------------------------------------------------
-
-
 def apply_rebuild(
     store: Store,
     claims: ClaimManager,
     target: RebuildTarget,
     plan: RebuildPlan,
+    settle_absent: int = 0,
+    fresh: RebuildPlan | None = None,
+    changed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Operation[Rebuilt]:
-    """Do what the plan says, each line only if the ledger is as it was. Applied twice, it writes nothing more."""
+    """Do what the plan says, each line only if the ledger is as it was. Applied twice, it writes nothing more.
+
+    `settle_absent`: how many outcomes may be settled as not having happened. With more in the plan, nothing is applied.
+    `fresh`: a plan made of the source by now; keys about which the source has changed are skipped. With more than
+    `changed` of them, nothing is applied.
+    """
+    for one in (plan, *([] if fresh is None else [fresh])):
+        _refuse_others(one, target)
+    sure = sum(bool(line.not_done) for line in plan.lines)
+    if settle_absent and sure > settle_absent:
+        raise Misuse(
+            f"The source lacks {sure:,} outcomes that are unknown, and {settle_absent:,} may be settled: nothing was "
+            "applied. Look whether the source is whole; then allow as many."
+        )
+    applied: Counter[str] = Counter()
+    skipped = [] if fresh is None else _changed_since(plan, fresh, changed)
+    stale = frozenset(skipped)
+    todo = [line for line in plan.lines if line.action in WRITES and line.key not in stale]
+    yield from _report(store, target, [line for line in todo if line.action in TOLD])
+    for number, line in enumerate(todo, 1):
+        if settle_absent and line.not_done:
+            done_as, is_done = SETTLED_ABSENT, (yield from _settle_absent(store, claims, target, line))
+        else:
+            done_as, is_done = str(line.action), (yield from _apply(store, claims, target, line))
+        if is_done:
+            applied[done_as] += 1
+        else:
+            skipped.append(line.key)
+        progress(number, len(todo))
+    return Rebuilt(dict(sorted(applied.items())), skipped)
+
+
+def _refuse_others(plan: RebuildPlan, target: RebuildTarget) -> None:
     head = plan.head
     if (head.tenant, head.operation, head.kind) != (target.tenant, target.operation, target.kind):
         raise Misuse(f"This plan is for {head.operation} of {head.tenant}; apply it with the app that made it.")
-    applied: Counter[str] = Counter()
-    skipped: list[str] = []
-    todo = [line for line in plan.lines if line.action in WRITES]
-    for done, line in enumerate(todo, 1):
-        if (yield from _apply(store, claims, target, line)):
-            applied[line.action] += 1
-        else:
-            skipped.append(line.key)
-        progress(done, len(todo))
-    return Rebuilt(dict(sorted(applied.items())), skipped)
+
+
+def _changed_since(plan: RebuildPlan, fresh: RebuildPlan, most: int) -> list[str]:
+    """Return the keys about which the source has changed since the plan was made."""
+    now = {line.key: line for line in fresh.lines}
+    found = [line.key for line in plan.lines if line.action in WRITES and not says_the_same(line, now.get(line.key))]
+    if len(found) > most:
+        raise Misuse(
+            f"The source has changed since the plan was made: for {len(found):,} of its keys, such as {found[0]}. "
+            f"At most {most:,} may be skipped, so nothing was applied. Look at the fresh plan, and apply that one."
+        )
+    return found
 
 
 def _apply(store: Store, claims: ClaimManager, target: RebuildTarget, line: RebuildLine) -> Operation[bool]:
@@ -390,8 +139,27 @@ def _apply(store: Store, claims: ClaimManager, target: RebuildTarget, line: Rebu
     return True
 
 
+def _settle_absent(store: Store, claims: ClaimManager, target: RebuildTarget, line: RebuildLine) -> Operation[bool]:
+    """Settle as not having happened: it is done when the run continues, or when the function is called again."""
+    at, life, note = target.address(line.key), target.life, "it is not in the source of truth"
+    found = yield from store.read(at)
+    if found.record is None or found.record.version != line.version:
+        return False
+    yield from _testify(store, at, line)
+    try:
+        if at.kind == CLAIM:
+            word = Settlement("did-not-happen", BY, found.now, note)
+            yield from claims.settle(at, word, life=life, version=line.version)
+        else:
+            decision = ReviewDecision("did-not-happen", BY, note, line.not_done)
+            yield from settle_run(store, at, decision, life=life, version=line.version)
+    except Misuse:  # it was changed meanwhile
+        return False
+    return True
+
+
 def _adopt(store: Store, target: RebuildTarget, at: Address, line: RebuildLine) -> Operation[bool]:
-    """Record what the ledger lacks as done: a redelivered event is a duplicate then."""
+    """Record as done what the ledger lacks: a redelivered event is then a duplicate."""
     now = (yield from store.read(at)).now
     queue, due_in, keep = finish_times(DONE, target.life)
     claim = Claim(
@@ -423,10 +191,34 @@ def _entry(target: RebuildTarget, line: RebuildLine, name: str, order: int) -> E
     return Entry(name, STEP_DONE, EntryNote(result=receipt, order=order, external=external, settled=settled))
 
 
+def _report(store: Store, target: RebuildTarget, lines: Sequence[RebuildLine]) -> Operation[None]:
+    """Record a finding for each contradiction without evidence yet. The evidence is written after the finding, so that
+    a crash loses none, and a second apply finds nothing to write.
+    """
+    seen = []
+    for line in lines:
+        at = target.address(line.key)
+        found, evidence = yield from store.read_each([at, _evidence(at, line)[0].at])
+        if evidence.record is None and found.record is not None and found.record.version == line.version:
+            told = [{"step": step, "receipt": msgspec.json.decode(raw)} for step, raw in line.steps.items()]
+            key = f"{target.operation}/{line.key}"
+            seen.append(Discrepancy(f"rebuild-{line.action}", key, (), line.why, {"source": told}))
+    if seen:
+        now = (yield from store.read(target.address(lines[0].key))).now
+        yield from record_run(store, target.tenant, ReconcileNote(REBUILDS, now), seen, (), ())
+
+
+def _evidence(at: Address, line: RebuildLine) -> list[Insert]:
+    """Return the source's row as evidence. Its address is fixed, so that it is stored only once."""
+    told = line.steps or {"": line.result}
+    return [
+        evidence_write(at.space, Evidence(f"{BY}: {line.why}", 0, result=receipt, step=step or "source"))
+        for step, receipt in told.items()
+    ]
+
+
 def _testify(store: Store, at: Address, line: RebuildLine) -> Operation[bool]:
-    """Keep as evidence what the source says. Its address is fixed: told twice, it is kept once."""
-    told, is_new = line.steps or {"": line.result}, False
-    for step, receipt in told.items():
-        evidence = Evidence(f"{BY}: {line.why}", 0, result=receipt, step=step or "source")
-        is_new |= isinstance((yield from store.write(evidence_write(at.space, evidence))), Written)
+    is_new = False
+    for write in _evidence(at, line):
+        is_new |= isinstance((yield from store.write(write)), Written)
     return is_new

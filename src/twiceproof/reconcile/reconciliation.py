@@ -1,8 +1,8 @@
-"""Reconciliation: one declaration, and the three flows that it consists of; what a run reports."""
+"""Reconciliation: one declaration, the three flows that carry it out, and what a run reports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,15 @@ from ..flows.waits.approvals import approve
 from ..flows.waits.records import encode_payload
 from ..inbound.hook import Hook
 from ..keys.canonical import digest
+from ..operations import Operation
+from ..stores.base import Store
 from .actions import ActionOutcome, ActionPlan
 from .checks import Comparison, Discrepancy
 from .find import Finder
-from .findings import RecordedRun
+from .findings import OPEN, RecordedRun, list_findings, read_note
 from .sources import SourceReading
 
-__all__ = ["CheckReport", "Reconciliation", "RunReport"]
+__all__ = ["CheckReport", "Reconciliation", "ReconciliationShape", "RunReport", "list_reconciliations"]
 
 
 class CheckReport(Struct, frozen=True):
@@ -38,7 +40,7 @@ class CheckReport(Struct, frozen=True):
 
 
 class RunReport(Struct, frozen=True):
-    """What one run found. `complete`: all sources were read whole, and each check was made."""
+    """What one run found. `complete`: all sources were read completely, and each check was made."""
 
     reconciliation: str
     tick: float
@@ -56,13 +58,13 @@ class RunReport(Struct, frozen=True):
 
 
 class Reconciliation:
-    """One declared reconciliation: the user's function, its settings, and the flows that it consists of."""
+    """One declared reconciliation: the user's function, its settings, and the flows that carry it out."""
 
     def __init__(
         self,
         name: str,
         function: Callable[[Finder], Iterable[Comparison]],
-        parts: Runtime,
+        runtime: Runtime,
         flows: MutableMapping[str, Flow],
         hooks: MutableMapping[str, Hook],
         steps: Sequence[Step],
@@ -78,7 +80,7 @@ class Reconciliation:
         self.grace = grace
         self.most = most
         self.directory = directory
-        self.parts = parts
+        self.runtime = runtime
         self.flows = flows
         self.hooks = hooks
         self.steps = steps
@@ -99,26 +101,28 @@ class Reconciliation:
         from .run import ReconcileRun
 
         session = inside_flow("A reconciliation")
-        return ReconcileRun(self, session.parts, tick, self.grace if grace is None else grace).in_flow(session)
+        return ReconcileRun(self, session.runtime, tick, self.grace if grace is None else grace).in_flow(session)
 
     def run_plan(self, plan: ActionPlan) -> list[ActionOutcome]:
-        """The body of the flow of a plan over its cap: it waits for an approval, and does exactly that plan."""
+        """The body of the flow for a plan over its cap: waits for an approval, then does exactly that plan."""
         session = inside_flow("A plan")
         shown = plan.shown
         asked = approve(
             session, "plan", encode_payload(shown, "show="), digest(shown), None, None, f"reconcile:{self.name}"
         )
+        from .run import ReconcileRun
+
+        def run() -> ReconcileRun:
+            return ReconcileRun(self, session.runtime, datetime.fromtimestamp(plan.tick, UTC), 0.0)
+
         try:
             session.do(asked)
         except Rejected as error:
-            return [ActionOutcome(item.id, "refused", str(error)) for item in plan.items]
-        from .run import ReconcileRun
-
-        run = ReconcileRun(self, session.parts, datetime.fromtimestamp(plan.tick, UTC), 0.0)
-        return run.carry_out(session, plan)
+            return run().refuse(session, plan, str(error))
+        return run().carry_out(session, plan)
 
     def run_step(self, finding: str, occurrence: int, step: str, found: dict[str, Any]) -> Any:
-        """The body of the flow of one step that was given as `then=`."""
+        """The body of the flow for a single step given as `then=`."""
         session = inside_flow("An action")
         known = next((one for one in self.steps if one.name == step), None)
         if known is None:
@@ -127,13 +131,41 @@ class Reconciliation:
 
     # -- outside of flows ------------------------------------------------------------------------
 
-    def dry_run(self, tick: datetime, parts: Runtime) -> RunReport:
+    def dry_run(self, tick: datetime, runtime: Runtime) -> RunReport:
         """Read, match and look, without waiting, and write nothing."""
         from .run import ReconcileRun
 
-        run = ReconcileRun(self, parts, tick, 0.0)
+        run = ReconcileRun(self, runtime, tick, 0.0)
         try:
             run.match()
             return run.report(run.compare(), RecordedRun(), [], dry=True)
         finally:
             run.close()
+
+
+# -- lists ---------------------------------------------------------------------------------------
+
+MOST = 10_000  # open findings that are counted
+
+
+class ReconciliationShape(Struct, frozen=True):
+    """A reconciliation as it is listed. `rows`: of each source's last whole reading; `open`: findings."""
+
+    name: str
+    every: str
+    last_run_at: float | None
+    last_whole_run_at: float | None
+    rows: dict[str, int]
+    open: int
+
+
+def list_reconciliations(
+    store: Store, tenant: str, declared: Mapping[str, Reconciliation], *, most: int = MOST
+) -> Operation[list[ReconciliationShape]]:
+    """Return what is known of each declared reconciliation, by name. Open findings are counted up to `most`."""
+    shapes = []
+    for name, one in sorted(declared.items()):
+        note = yield from read_note(store, tenant, name)
+        found = yield from list_findings(store, tenant, name=name, states=(OPEN,), limit=most, most_read=most)
+        shapes.append(ReconciliationShape(name, one.every, note.last, note.whole, note.rows, len(found)))
+    return shapes

@@ -6,8 +6,8 @@
     look    each suspect again; what is still so becomes a finding
     act     on findings, each action its own step
 
-The temporary file belongs to this process. A run that goes on elsewhere after `read` reads again; suspects, findings
-and actions are in the ledger.
+The temporary file belongs to this process. If another process continues the run after `read`, it reads again; suspects,
+findings and actions are in the ledger.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from ..claims.claim import HELD, QUEUED, WAITING
 from ..effects.base import Unknown
 from ..effects.repeat import DEFAULT_RETRY, SAFE
 from ..flows.engine.decisions import StepPlan
@@ -26,6 +27,7 @@ from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..flows.waits.waiting import sleep
 from ..operations import block
+from ..safe_text import suggested_command
 from ..stores.encryption import EncryptedEngine
 from .actions import ActionOutcome, ActionPlan, PlanItem, Surroundings, as_action, attempt, make_plan, notify
 from .checks import INCOMPLETE, TOO_MANY, UNUSABLE, Comparison, Discrepancy, condition_of, finding_id
@@ -41,7 +43,7 @@ __all__ = ["ReconcileRun"]
 
 
 class SuspectKey(Struct, frozen=True):
-    """A key that a check does not accept, by the first reading."""
+    """A key that fails a check by the first reading."""
 
     check: str
     key: str
@@ -58,14 +60,14 @@ class Matched(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """What the second look confirmed, and what it could not tell."""
+    """What the second look confirmed, and what it could not judge."""
 
     found: list[Discrepancy]
     unsure: list[tuple[str, str]] = []
 
 
 class LookedAt(Struct, frozen=True):
-    """What was recorded, and what is to be done."""
+    """What was recorded, and the plans of actions."""
 
     compared: Compared
     recorded: RecordedRun
@@ -76,25 +78,25 @@ class LookedAt(Struct, frozen=True):
 class ReconcileRun:
     """One run in this process. Each method is the body of a step, and may be called again after a crash."""
 
-    def __init__(self, declared: Reconciliation, parts: Runtime, tick: datetime, grace: float) -> None:
+    def __init__(self, declared: Reconciliation, runtime: Runtime, tick: datetime, grace: float) -> None:
         self.declared = declared
         self.tick = tick
         self.grace = grace
-        self.find = Finder(tick, parts, declared.flows, declared.hooks, declared.steps)
+        self.find = Finder(tick, runtime, declared.flows, declared.hooks, declared.steps)
         self.checks = checked(declared.function(self.find))
         for check in self.checks:
             as_action(check.then)
-        self._parts = parts
-        self._reading = Reading(parts.clock, roll=parts.roll)
+        self._runtime = runtime
+        self._reading = Reading(runtime.clock, roll=runtime.roll)
         self._workspace: Workspace | None = None
         self._read: list[SourceReading] = []
         self._matched: Matched | None = None
-        self._before = block(read_note(parts.store, parts.tenant, declared.name))
+        self._before = block(read_note(runtime.store, runtime.tenant, declared.name))
 
     @property
     def around(self) -> Surroundings:
         declared = self.declared
-        return Surroundings(self._parts, declared.name, declared.flows, declared.flows[declared.action_name])
+        return Surroundings(self._runtime, declared.name, declared.flows, declared.flows[declared.action_name])
 
     def close(self) -> None:
         if self._workspace is not None:
@@ -143,7 +145,7 @@ class ReconcileRun:
     def read(self) -> list[SourceReading]:
         """Read all sources into the temporary file."""
         self.close()
-        engine = getattr(self._parts.store, "engine", None)
+        engine = getattr(self._runtime.store, "engine", None)
         workspace = Workspace(self.declared.directory, sealed=isinstance(engine, EncryptedEngine))
         self._workspace = workspace
         self._read = [
@@ -155,7 +157,7 @@ class ReconcileRun:
         return self._read
 
     def _origins(self) -> list[tuple[SourceOrigin, list[KeyedSource]]]:
-        """Sources that no check uses are not read."""
+        """Return the sources that checks use; others are not read."""
         used = {source.number: source for check in self.checks for source in check.sources}
         grouped: dict[int, tuple[SourceOrigin, list[KeyedSource]]] = {}
         for number in sorted(used):
@@ -164,7 +166,7 @@ class ReconcileRun:
         return list(grouped.values())
 
     def _without_repeats(self, told: SourceReading, workspace: Workspace) -> SourceReading:
-        """A row that came twice shows that pages were repeated, and so that others may have been left out."""
+        """Refuse a reading with repeated rows: pages were repeated, and so others may have been skipped."""
         views = next(views for origin, views in self._origins() if origin.name == told.source)
         if not told.whole or views[0].origin.reader.unstable:
             return told
@@ -199,22 +201,22 @@ class ReconcileRun:
         return found[:most]
 
     def _named(self, digests: list[tuple[Comparison, bytes]], workspace: Workspace) -> tuple[list[SuspectKey], float]:
-        """Return suspects by their keys, and how long to wait for the youngest of them."""
+        """Return suspects by their keys, and how long to wait for the newest of them."""
         names = self._keys_of({one for _, one in digests}, workspace) if workspace.sealed else {}
-        now, wait, suspects = self._parts.clock.now(), 0.0, []
+        now, wait, suspects = self._runtime.clock.now(), 0.0, []
         for check, one in digests:
             numbers = {source.number for source in check.sources}
             rows = [row for row in workspace.rows_of(one) if row.source in numbers]
             key = names.get(one) or next((row.key for row in rows if row.key is not None), None)
             if key is None:
-                continue  # it went away while the source was read again
+                continue  # it disappeared while the source was read again
             suspects.append(SuspectKey(check.label, key))
             youngest = max((now if row.at is None else row.at for row in rows), default=now)
             wait = max(wait, min(youngest + self.grace - now, self.grace))
         return suspects, wait
 
     def _keys_of(self, digests: set[bytes], workspace: Workspace) -> dict[bytes, str]:
-        """Read the sources again for the keys behind digests: the file of an encrypted ledger holds no keys."""
+        """Read the sources again for the keys of digests: for an encrypted ledger the file holds no keys."""
         names: dict[bytes, str] = {}
         for origin, views in self._origins() if digests else ():
             read_source(
@@ -229,7 +231,7 @@ class ReconcileRun:
     # -- look and record -------------------------------------------------------------------------
 
     def look(self) -> LookedAt:
-        """Look again at each suspect, record what is still so, and plan what to do about it."""
+        """Look again at each suspect, record those that are confirmed, and plan actions."""
         matched = self._told
         compared = self.compare()
         found = compared.found + self._about_sources(matched)
@@ -239,15 +241,15 @@ class ReconcileRun:
         note = structs.replace(
             self._before, last=tick, whole=tick if whole else self._before.whole, rows={**self._before.rows, **rows}
         )
-        parts = self._parts
+        runtime = self._runtime
         settled = self._settled(matched)
         untold = {(UNUSABLE, told.source) for told in matched.sources if not told.whole}
         untold |= {(TOO_MANY, check.label) for check in self.checks if check.label not in settled}
         unsure = untold.union(compared.unsure)
-        recorded = block(record_run(parts.store, parts.tenant, note, found, settled, unsure))
+        recorded = block(record_run(runtime.store, runtime.tenant, note, found, settled, unsure))
         plans, left = self._plans(compared, recorded, matched)
         for finding, why in left.items():
-            block(mark_acted(parts.store, parts.tenant, self.declared.name, finding, why, acted=False))
+            block(mark_acted(runtime.store, runtime.tenant, self.declared.name, finding, why, acted=False))
         return LookedAt(compared, recorded, plans, left)
 
     @property
@@ -256,7 +258,7 @@ class ReconcileRun:
         return self._matched
 
     def compare(self) -> Compared:
-        """Return what is still so, by a second look."""
+        """Return the suspects that a second look confirms."""
         matched = self._told
         checks = {check.label: check for check in self.checks}
         wanted = [(checks[one.check], one.key) for one in matched.suspects if one.check in checks]
@@ -275,8 +277,8 @@ class ReconcileRun:
         return Compared(found, unsure)
 
     def _look(self, wanted: Sequence[Wanted]) -> SecondLook:
-        parts = self._parts
-        look = SecondLook(parts.store, parts.tenant, self.declared.name, self._reading, self._before.rows)
+        runtime = self._runtime
+        look = SecondLook(runtime.store, runtime.tenant, self.declared.name, self._reading, self._before.rows)
         look.ask(wanted)
         return look
 
@@ -296,7 +298,7 @@ class ReconcileRun:
         return found
 
     def _settled(self, matched: Matched) -> list[str]:
-        """The checks whose other findings are resolved: those that saw all there is."""
+        """Return the checks whose other findings are resolved: those that saw all rows."""
         whole = {told.source for told in matched.sources if told.whole}
         made = [
             check.label
@@ -310,7 +312,9 @@ class ReconcileRun:
     def _plans(
         self, compared: Compared, recorded: RecordedRun, matched: Matched
     ) -> tuple[list[ActionPlan], dict[str, str]]:
-        """One plan for each check that acts. Findings that a person has seen to, or that were acted upon, are out."""
+        """Return one plan for each check that acts, without findings that a person has handled or that were acted
+        upon.
+        """
         rows = {told.source: told.rows for told in matched.sources if told.whole}
         plans: list[ActionPlan] = []
         left: dict[str, str] = {}
@@ -344,18 +348,35 @@ class ReconcileRun:
         return due
 
     def _parking(self, plan: ActionPlan) -> Callable[[str], str]:
-        """Leave a plan over its cap to a run of its own, which waits for an approval. The same plan has one run."""
+        """Hand a plan over its cap to a run of its own, which waits for an approval. Equal plans share one run."""
 
         def park(plan_hash: str) -> str:
-            flow = self.declared.flows[self.declared.plan_name]
+            flow, store = self.declared.flows[self.declared.plan_name], self._runtime.store
             handle, _ = block(flow.here().begin((plan,), {}))
+            record = store.read(handle.at).block().record
+            if record is not None and record.state in (QUEUED, HELD, WAITING):
+                show = suggested_command("approvals", "show", f"{self.declared.plan_name}/{plan_hash}")
+                self._tell(plan, f"waits for an approval ({plan.over}): {show}")
             return handle.id
 
         return park
 
+    def refuse(self, session: Session, plan: ActionPlan, why: str) -> list[ActionOutcome]:
+        """Record in its findings that a plan was rejected; nothing of it is done."""
+
+        def reject(plan_hash: str) -> None:
+            self._tell(plan, why)
+
+        _step(session, reject, plan.hash)
+        return [ActionOutcome(item.id, "refused", why) for item in plan.items]
+
+    def _tell(self, plan: ActionPlan, text: str) -> None:
+        for finding in dict.fromkeys(item.finding for item in plan.items):
+            block(mark_acted(self._runtime.store, self._runtime.tenant, self.declared.name, finding, text, acted=False))
+
     def act(self, check: Comparison, item: PlanItem, look: SecondLook) -> ActionOutcome:
-        """Do one thing about one finding, if it is still so and nobody else has seen to it."""
-        parts, name = self._parts, self.declared.name
+        """Carry out one action, if its finding still holds and nobody else has handled it."""
+        runtime, name = self._runtime, self.declared.name
         judged = look.judge(check, item.key)
         if isinstance(judged, Unknown):
             return ActionOutcome(item.id, "unknown", judged.why)
@@ -367,8 +388,8 @@ class ReconcileRun:
         outcome = attempt(as_action(check.then), self.around, item, judged, rows)
         acted = outcome.state == "acted"
         if acted and item.ref:
-            block(lower_rows(parts.store, parts.tenant, name, check.sources[0].origin.name))
-        block(mark_acted(parts.store, parts.tenant, name, item.finding, outcome.text, acted=acted))
+            block(lower_rows(runtime.store, runtime.tenant, name, check.sources[0].origin.name))
+        block(mark_acted(runtime.store, runtime.tenant, name, item.finding, outcome.text, acted=acted))
         return outcome
 
     # -- reporting -------------------------------------------------------------------------------

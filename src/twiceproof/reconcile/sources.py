@@ -1,9 +1,9 @@
-"""Sources of a reconciliation: what is read, and under which key, id and time each row is known.
+"""Sources of a reconciliation: reads rows, and gives each a key, an id and a time.
 
-Keys are made by the same rules as the keys of claims, so that a row and the run that made it have one key: letters in
-another case and leading zeros make another key; text in Unicode's other normal form does not; 17 and "17" are one. A
-row whose key is blank, begins or ends with white space, has a control character or is too long has no key: such rows
-are counted in a finding of their own, and are compared with nothing.
+Keys are made by the same rules as the keys of claims, so that a row and the run that made it have the same key: upper
+and lower case and leading zeros are distinguished; Unicode normal forms are not; 17 and "17" are the same. A row whose
+key would be blank, begin or end with white space, contain a control character or be too long has no key: such rows are
+counted in a finding of their own and compared with nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXAMPLES = 5  # rows without a key that a finding shows
 
 
 class SourceOrigin:
-    """A reader, and how its rows are asked for. Several keyed sources may share one: it is read once for all."""
+    """A reader, and the settings for reading it. Several keyed sources may share one, which is read once for all."""
 
     def __init__(
         self, name: str, reader: RowReader, *, timeout: float, shrink: float, empty: bool, rate: Rate | None
@@ -52,7 +52,7 @@ class SourceOrigin:
         self.rate = rate
 
     def incomplete_because(self, rows: int, before: int | None) -> str:
-        """Return why a reading that reached its end is still not believed; "" if it is."""
+        """Return why a reading that reached its end still counts as incomplete; "" if it does not."""
         if rows == 0 and not self.empty:
             return "it has no rows; say empty=True if that can be"
         if before is not None and rows < before * (1 - self.shrink):
@@ -61,14 +61,14 @@ class SourceOrigin:
 
 
 class FieldPair(Struct, frozen=True):
-    """A field that two sources should agree in, by its name in this one."""
+    """A field in which two sources should agree, by its name in this one."""
 
     name: str
-    tolerance: str | None = None  # numbers may be so far apart; None: compared as they are
+    tolerance: str | None = None  # numbers may differ by this much; None: compared exactly
 
 
 class SourceRow(Struct, frozen=True):
-    """A row with what it is known by. `at` is when it came to be, in seconds since 1970, if that is known."""
+    """A row with its key and id. `at` is when it was created, in seconds since 1970, if that is known."""
 
     key: str
     ref: str
@@ -127,7 +127,7 @@ class KeyedSource:
         return self._id is not None
 
     def row(self, row: Row) -> SourceRow | Unkeyed | None:
-        """Return a row with its key; None if it is not meant."""
+        """Return a row with its key; None if `where` excludes it."""
         if self.where is not None and not self.where(row):
             return None
         ref = self._ref(row)
@@ -139,7 +139,7 @@ class KeyedSource:
         return SourceRow(key, ref, self._moment(row), row)
 
     def _ref(self, row: Row) -> str:
-        """The row's own id. Without one, the digest of what it holds: the same in every reading."""
+        """Return the row's id; without one, the digest of its contents, which is the same in every reading."""
         if self._id is not None:
             try:
                 return self._id.render(row)
@@ -156,7 +156,7 @@ class KeyedSource:
             return None
 
     def mark(self, row: Row, *, plain: bool) -> bytes | str | None:
-        """What two rows are compared by: a digest, or, where numbers may differ a little, the values themselves."""
+        """Return what two rows are compared by: a digest, or with a tolerance the values themselves."""
         if not self.fields:
             return None
         values = [field_value(row.get(pair.name), pair) for pair in self.fields]
@@ -165,7 +165,7 @@ class KeyedSource:
         return blake2b(msgspec.json.encode(values), digest_size=8).digest()
 
     def shown(self, row: Row) -> dict[str, Any]:
-        """The part of a row that a finding shows: what it was compared by, and what `show=` names."""
+        """Return the part of a row that a finding shows: the compared fields, and those that `show=` names."""
         templates = (self._template, self._id, self._at)
         named = [field.name for template in templates if template is not None for field in template.fields]
         names = dict.fromkeys([*named, *(pair.name for pair in self.fields), *self.show])
@@ -200,12 +200,12 @@ def field_value(value: Any, pair: FieldPair) -> str | None:
     if isinstance(value, float | Decimal):
         return format(Decimal(str(value)).normalize(), "f")
     try:
-        return canonical(value).decode() if isinstance(value, dict | list) else validate_text(value)
+        return canonical(value).decode() if isinstance(value, dict | list) else normal_text(value)
     except ValueError:
         return str(value)
 
 
-def validate_text(value: Any) -> str:
+def normal_text(value: Any) -> str:
     from unicodedata import normalize
 
     return normalize("NFC", value) if isinstance(value, str) else part_text(value, "a field")
@@ -241,7 +241,7 @@ class SourceReading(Struct, frozen=True):
     source: str
     rows: int
     whole: bool
-    why: str = ""  # why it is not whole
+    why: str = ""  # why it is incomplete
     unusable: int = 0  # rows that have no key
     examples: tuple[str, ...] = ()
 
@@ -252,7 +252,7 @@ Keep = Callable[[KeyedSource, SourceRow], None]
 def read_source(
     origin: SourceOrigin, views: list[KeyedSource], reading: Reading, before: int | None, keep: Keep
 ) -> SourceReading:
-    """Read an origin once, and pass on each row under each view's key."""
+    """Read an origin once, and pass each row on under the key of each view."""
     count, unkeyed, why = 0, 0, ""
     examples: list[str] = []
     try:

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Struct
 
+from tests.contracts.effects.books import BooksSimulator
 from tests.servers.dovecot import Dovecot
 from tests.unit.effects.mailbox import free_port, mailbox
 from tests.unit.effects.sql_places import lost_connection, open_place
 from twiceproof import App
-from twiceproof.effects import dataverse, files, mail, s3, sql, table
+from twiceproof.effects import dataverse, files, http, mail, s3, sql, table
 from twiceproof.effects.base import Effect
 from twiceproof.effects.sql_connection import SqlConnection
 from twiceproof.effects.sql_databases import database_of
+from twiceproof.prove.effect_contract import EffectTrial
 from twiceproof.prove.simulators import (
     AirtableSimulator,
     DataverseSimulator,
@@ -33,26 +34,13 @@ TOKEN = "secret-canary"
 ORDER = {"id": "17", "total": "9.90"}
 
 
-class Subject(Struct):
-    """One effect, and what a test does to its destination. `count` is how often it happened."""
-
-    effect: Effect[Any]
-    state: Callable[[], Any]
-    count: Callable[[], int]
-    lose_answer: Callable[[], Any]  # the next perform is carried out, and its answer lost
-    refuse: Callable[[], Any]  # the next perform is refused
-    unreachable: Effect[Any]  # the same effect at a place that does not answer
-    concurrent: bool = True
-    carried: Callable[[], str] | None = None  # what is at the destination, as text: the effect key is in it
-
-
-Making = Callable[[pytest.FixtureRequest, Path, pytest.MonkeyPatch], contextlib.AbstractContextManager[Subject]]
+Making = Callable[[pytest.FixtureRequest, Path, pytest.MonkeyPatch], contextlib.AbstractContextManager[EffectTrial]]
 
 
 # -- files ---------------------------------------------------------------------------------------------
 
 
-def _file_subject(make: Callable[[Path], Effect[Any]], path: Path, patch: pytest.MonkeyPatch) -> Subject:
+def _file_subject(make: Callable[[Path], Effect[Any]], path: Path, patch: pytest.MonkeyPatch) -> EffectTrial:
     def state() -> dict[str, bytes]:
         return {one.name: one.read_bytes() for one in path.parent.iterdir()}
 
@@ -74,21 +62,21 @@ def _file_subject(make: Callable[[Path], Effect[Any]], path: Path, patch: pytest
         return path.read_bytes().count(b"order 17") if path.exists() else 0
 
     away = make(path.parent / "not mounted" / "x")
-    return Subject(make(path), state, count, lose, refuse, away)
+    return EffectTrial(make(path), state, count, lose, refuse, away)
 
 
 @contextlib.contextmanager
-def file_written(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+def file_written(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
     yield _file_subject(lambda path: files.write(path, "order 17\n"), folder / "orders", patch)
 
 
 @contextlib.contextmanager
-def file_created(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+def file_created(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
     yield _file_subject(lambda path: files.create(path, "order 17\n"), folder / "orders", patch)
 
 
 @contextlib.contextmanager
-def record_appended(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+def record_appended(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
     path = folder / "orders"
     path.write_text("an older line\n")
     subject = _file_subject(lambda path: files.append(path, {"what": "order 17"}), path, patch)
@@ -100,7 +88,7 @@ def record_appended(request: pytest.FixtureRequest, folder: Path, patch: pytest.
 
 
 @contextlib.contextmanager
-def mail_sent(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+def mail_sent(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
     server: Dovecot = request.getfixturevalue("dovecot")
     user = f"contract-{folder.name}"
     message = mail.message(sender="shop@example.org", to="ada@example.org", subject="Order 17", text="Thank you")
@@ -114,7 +102,7 @@ def mail_sent(request: pytest.FixtureRequest, folder: Path, patch: pytest.Monkey
         def says(answer: str) -> Callable[[], None]:
             return lambda: setattr(box, "says", answer)
 
-        yield Subject(
+        yield EffectTrial(
             sending(server.port),
             lambda: len(box.mails),
             lambda: len(box.mails),
@@ -130,7 +118,7 @@ def mail_sent(request: pytest.FixtureRequest, folder: Path, patch: pytest.Monkey
 
 
 @contextlib.contextmanager
-def object_put(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+def object_put(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
     endpoint: str = request.getfixturevalue("s3_endpoint")
     client = request.getfixturevalue("s3_client")
     name = folder.name.lower().replace("_", "-")[:40] + "-bucket"
@@ -160,7 +148,7 @@ def object_put(request: pytest.FixtureRequest, folder: Path, patch: pytest.Monke
         return str(client.head_object(Bucket=name, Key="orders/17")["Metadata"])
 
     away = s3.put(s3.bucket(name, endpoint=f"http://127.0.0.1:{free_port()}", region="us-east-1"), "orders/17", b"9.90")
-    yield Subject(effect, state, lambda: len(state()), lose, refuse, away, carried=carried)
+    yield EffectTrial(effect, state, lambda: len(state()), lose, refuse, away, carried=carried)
 
 
 # -- simulated services --------------------------------------------------------------------------------
@@ -168,7 +156,7 @@ def object_put(request: pytest.FixtureRequest, folder: Path, patch: pytest.Monke
 
 def _simulated(
     simulator: Simulator, make: Callable[[str], Effect[Any]], rows: Callable[[], list[Any]], method: str
-) -> Subject:
+) -> EffectTrial:
     def requested() -> str:
         return str([one.headers for one in simulator.requests if one.method == method])
 
@@ -178,7 +166,7 @@ def _simulated(
     def count() -> int:
         return sum("17" in str(row) for row in rows())
 
-    return Subject(
+    return EffectTrial(
         make(simulator.url),
         rows,
         count,
@@ -186,12 +174,39 @@ def _simulated(
         refuse,
         make(f"http://127.0.0.1:{free_port()}"),
         carried=lambda: f"{rows()} {requested()}",
+        blind=lambda: simulator.refuse("GET", SimulatedAnswer(503)),
     )
+
+
+REFERENCE = http.find("GET /invoices?reference={effect_key}", at="items[0]")
+
+
+def _request(
+    make: Callable[[str], Effect[Any]], method: str = "POST", *, marks: bool = False, concurrent: bool = True
+) -> Making:
+    """A request to a service of its own. `marks`: what it does is counted by the marks in the shared document."""
+
+    @contextlib.contextmanager
+    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
+        with BooksSimulator() as books:
+
+            def rows() -> list[Any]:
+                return list(books.document.get("applied", ())) if marks else list(books.rows)
+
+            made = _simulated(books, make, rows, method)
+            made.count, made.concurrent = (lambda: len(rows())), concurrent
+            yield made
+
+    return making
+
+
+def _added(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "total": document["total"] + 17}
 
 
 def _dataverse(make: Callable[[Any], Effect[Any]], rows: tuple[dict[str, Any], ...] = ()) -> Making:
     @contextlib.contextmanager
-    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
         with DataverseSimulator({"shop_orders": ["shop_id"]}, token=TOKEN) as simulator:
             for row in rows:
                 simulator.insert("shop_orders", row)
@@ -207,7 +222,7 @@ def _dataverse(make: Callable[[Any], Effect[Any]], rows: tuple[dict[str, Any], .
 
 def _table(simulator: Callable[[], Any], make: Callable[[str], Any]) -> Making:
     @contextlib.contextmanager
-    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
         with App("memory://") as app, simulator() as running:
 
             def finding(url: str) -> Effect[Any]:
@@ -221,7 +236,7 @@ def _table(simulator: Callable[[], Any], make: Callable[[str], Any]) -> Making:
 
 def _drafted(simulator: Callable[[], Any], via: Callable[[str], Any]) -> Making:
     @contextlib.contextmanager
-    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
         message = mail.message(sender="shop@example.org", to="ada@example.org", subject="Order 17", text="Thank you")
         with simulator() as running:
             made = _simulated(running, lambda url: mail.send(message, via=via(url)), lambda: list(running.sent), "POST")
@@ -237,7 +252,7 @@ def _drafted(simulator: Callable[[], Any], via: Callable[[str], Any]) -> Making:
 
 def _row(verb: str, server: str) -> Making:
     @contextlib.contextmanager
-    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Subject]:
+    def making(request: pytest.FixtureRequest, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[EffectTrial]:
         place = open_place(server, request, folder)
         place.run("CREATE TABLE orders (id VARCHAR(40) PRIMARY KEY, total VARCHAR(9) NOT NULL, made_by TEXT)")
 
@@ -262,7 +277,7 @@ def _row(verb: str, server: str) -> Making:
 
             patch.setattr(SqlConnection, "run", run)
 
-        yield Subject(
+        yield EffectTrial(
             asking(place.url),
             rows,
             lambda: len(rows()),
@@ -289,6 +304,40 @@ SUBJECTS: dict[str, Making] = {
     "files.append": record_appended,
     "mail.send": mail_sent,
     "s3.put": object_put,
+    "http.post with a look, simulated": _request(
+        lambda url: http.post(
+            f"{url}/invoices", json={"reference": http.KEY}, look=REFERENCE, auth=lambda: TOKEN, timeout=5, result=dict
+        ),
+        concurrent=False,  # nothing there stops a second one: the step's claim does
+    ),
+    "http.post with a key, simulated": _request(
+        lambda url: http.post(
+            f"{url}/invoices",
+            json={"reference": http.KEY},
+            look=REFERENCE,
+            provider="stripe",
+            auth=lambda: TOKEN,
+            timeout=5,
+            result=dict,
+        )
+    ),
+    "http.put, simulated": _request(
+        lambda url: http.put(
+            f"{url}/customers/17",
+            json={"name": "Ann"},
+            look=http.find("GET /customers/17", absent=404),
+            repeat="safe",
+            auth=lambda: TOKEN,
+            timeout=5,
+            result=dict,
+        ),
+        "PUT",
+    ),
+    "http.change, simulated": _request(
+        lambda url: http.change(f"{url}/document", _added, mark="applied", auth=lambda: TOKEN, timeout=5),
+        "PUT",
+        marks=True,
+    ),
     "dataverse.upsert, simulated": _dataverse(
         lambda org: dataverse.upsert(org, "shop_orders", {"shop_id": "17"}, {"shop_total": "9.90"})
     ),

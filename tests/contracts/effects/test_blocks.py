@@ -1,104 +1,73 @@
-"""What every ready-made effect promises, tried on each of them at its destination."""
+"""The contract of effects, tried on each block at its destination; and what the ledger keeps of it."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.contracts.effects.subjects import SUBJECTS, TOKEN, Subject
-from twiceproof import Absent, Happened, NotDone, OutcomeUnknown, Unknown
-from twiceproof.effects.base import Effect
+from tests.contracts.effects.subjects import SUBJECTS, TOKEN
+from twiceproof import App, Retry, TwiceproofError
+from twiceproof.inbound.trace import trace
+from twiceproof.prove.clocks import ManualClock
+from twiceproof.prove.effect_contract import EffectContract, EffectTrial
 
-KEY, OTHER = "tp_" + "a1" * 16, "tp_" + "b2" * 16
-
-
-@pytest.fixture(params=SUBJECTS, ids=str)
-def subject(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Subject]:
-    with SUBJECTS[request.param](request, tmp_path, monkeypatch) as made:
-        yield made
+ONLY_A_KEY = ("find_or_create", "upsert orders", "insert_once", "append")  # rows and lines have one column for it
 
 
-def again(effect: Effect[Any], key: str) -> Any:
-    """Do after a lost answer what the engine does: ask where it can ask, else repeat where that is harmless."""
-    if effect.repeat.kind == "check":
-        look = effect.look(key)
-        return look.receipt if isinstance(look, Happened) else effect.perform(key)
-    return effect.perform(key)
+class TestBlocks(EffectContract):
+    secret = TOKEN
 
+    @pytest.fixture(params=SUBJECTS, ids=str)
+    def trial(
+        self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[EffectTrial]:
+        with SUBJECTS[request.param](request, tmp_path, monkeypatch) as made:
+            yield made
 
-def test_it_is_an_effect_that_describes_itself_without_secrets(subject: Subject) -> None:
-    effect = subject.effect
-    assert isinstance(effect, Effect) and effect.name
-    assert effect.repeat.kind in ("safe", "keyed", "check")
-    assert TOKEN not in json.dumps(effect.describe()) and effect.describe() == effect.describe()
-    assert subject.state() == subject.state() and subject.count() == 0  # nothing has happened
+    @pytest.mark.slow
+    @pytest.mark.parametrize("trouble", ["none", "its answer is lost", "refused", "unreachable"])
+    def test_no_secret_is_in_the_ledger_or_a_log(
+        self, trial: EffectTrial, trouble: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        effect = trial.unreachable if trouble == "unreachable" else trial.effect
+        ledger = tmp_path / "ledger of secrets"
+        ledger.mkdir()
+        with caplog.at_level("DEBUG"), App(f"sqlite:///{ledger}/ledger.db", clock=ManualClock()) as app:
+            act = app.effect(name="act", retry=Retry(attempts=1))(lambda order: effect)
 
+            @app.flow(key="order:{order}", name="sync")
+            def sync(order: int) -> None:
+                act(order)
 
-def test_before_it_is_performed_it_is_absent(subject: Subject) -> None:
-    assert subject.effect.look(KEY) == Absent()
+            {"its answer is lost": trial.lose_answer, "refused": trial.refuse}.get(trouble, lambda: None)()
+            with contextlib.suppress(TwiceproofError):
+                sync(17)
+            shown = repr(app.history("sync/order:17"))
+        kept = b"".join(path.read_bytes() for path in ledger.iterdir())
+        assert b"order:17" in kept  # it is legible: nothing is compressed or sealed
+        assert TOKEN.encode() not in kept
+        assert TOKEN not in caplog.text + shown
 
+    def test_what_a_flow_did_there_and_its_run_lead_to_each_other(self, trial: EffectTrial) -> None:
+        with App("memory://") as app:
+            act = app.effect(name="act", external="thing:{order}")(lambda order: trial.effect)
 
-def test_performed_twice_with_one_key_it_happens_once(subject: Subject) -> None:
-    first = subject.effect.perform(KEY)
-    second = again(subject.effect, KEY)
-    assert subject.count() == 1
-    assert type(first) is type(second) is subject.effect.result_type
+            @app.flow(key="order:{order}", name="sync")
+            def sync(order: int) -> None:
+                act(order)
 
-
-def test_when_its_answer_is_lost_it_is_found_and_does_not_happen_again(subject: Subject) -> None:
-    subject.lose_answer()
-    with contextlib.suppress(OutcomeUnknown):  # some find out by themselves
-        subject.effect.perform(KEY)
-    assert subject.count() == 1
-    assert isinstance(subject.effect.look(KEY), Happened)
-    again(subject.effect, KEY)
-    assert subject.count() == 1
-
-
-def test_a_clean_refusal_leaves_nothing(subject: Subject) -> None:
-    subject.refuse()
-    with pytest.raises(NotDone):
-        subject.effect.perform(KEY)
-    with contextlib.suppress(Exception):  # where the destination itself was taken away
-        assert subject.count() == 0
-
-
-def test_looking_changes_nothing(subject: Subject) -> None:
-    before = subject.state()
-    subject.effect.look(KEY)
-    assert subject.state() == before
-    subject.effect.perform(KEY)
-    after = subject.state()
-    assert isinstance(subject.effect.look(KEY), Happened)
-    assert subject.state() == after
-
-
-def test_a_look_that_fails_is_unknown(subject: Subject) -> None:
-    assert isinstance(subject.unreachable.look(KEY), Unknown)
-
-
-def test_two_attempts_at_once_make_one_effect(subject: Subject) -> None:
-    if not subject.concurrent:
-        pytest.skip("the destination cannot tell; the claim on the run keeps attempts apart")
-
-    def attempt(_: int) -> Any:
-        with contextlib.suppress(NotDone):
-            return subject.effect.perform(KEY)
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(attempt, range(8)))
-    assert any(results)
-    assert subject.count() == 1
-
-
-def test_the_effect_key_is_at_the_destination(subject: Subject) -> None:
-    if subject.carried is None:
-        pytest.skip("a whole file has no place for a key; its contents are compared")
-    subject.effect.perform(KEY)
-    assert KEY in subject.carried()
+            with app.correlate("trace-17"):
+                sync(17)
+            (link,) = app.ids("thing:17")
+            assert (link.flow, link.key, link.step) == ("sync", "order:17", "act")
+            assert app.ids("sync/order:17") == app.ids(link.run) == [link]
+            if trial.carried is None:
+                return  # a whole file has no place for a key
+            carried = trial.carried()
+            (effect_key,) = set(re.findall(r"tp_[0-9a-f]{32}", carried))
+            assert "sync/order:17" in [one.name for one in trace([app.store], "default", effect_key)]
+            assert "trace-17" in carried or trial.effect.name.startswith(ONLY_A_KEY)

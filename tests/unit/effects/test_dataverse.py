@@ -153,7 +153,7 @@ def test_a_key_of_two_columns_and_a_quote_is_addressed(simulator: DataverseSimul
     assert simulator.rows("shop_lines") == [{"shop_id": "O'Hara ü", "shop_line": 2, "shop_total": 1}]
 
 
-@pytest.mark.parametrize("value", ["2026-11-18T10:00", "a/b", "50%", "a&b", "", True, 1.5, None])
+@pytest.mark.parametrize("value", ["2026-11-18T10:00", "a/b", "50%", "a&b", "", "\u200b", True, 1.5, None])
 def test_a_value_that_cannot_address_a_row_is_refused(org: JsonApi, value: Any) -> None:
     with pytest.raises(Misuse):
         dataverse.upsert(org, "shop_orders", {"shop_id": value}, {})
@@ -256,6 +256,13 @@ def test_a_change_that_the_row_no_longer_remembers_is_unknown(simulator: Dataver
     assert effect.look(KEY) == Absent()
     effect.perform(OTHER)
     assert isinstance(effect.look(KEY), Unknown) and isinstance(effect.look(OTHER), Happened)
+
+
+def test_a_change_with_other_captured_values_is_another_effect(org: JsonApi) -> None:
+    def set_to(total: int) -> dict[str, Any]:
+        return dataverse.change(org, "shop_orders", BY, lambda row: {"shop_total": total}).describe()
+
+    assert set_to(1) == set_to(1) != set_to(2)
 
 
 def test_a_row_that_is_missing_is_not_changed(org: JsonApi) -> None:

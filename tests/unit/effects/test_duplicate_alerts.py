@@ -15,7 +15,7 @@ from tests.unit.effects.mailbox import free_port, mailbox
 from twiceproof import App, Misuse, NotDone, Notice, OutcomeUnknown, env, to_email, to_log, to_webhook
 from twiceproof.claims.retention import sweep
 from twiceproof.effects.url_guard import NotAllowed
-from twiceproof.effects.webhook_client import Outbound, signed_headers
+from twiceproof.effects.webhook_client import WebhookClient, signed_headers
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
@@ -226,7 +226,7 @@ def test_the_webhook_is_signed_so_that_a_receiver_can_verify_it(monkeypatch: pyt
     monkeypatch.setenv("NOTICE_SECRET", SECRET)
     monkeypatch.setenv("NOTICE_SECRET_OLD", OLDER)
     with trap() as server:
-        sender = Outbound(allow=("127.0.0.0/8",), http=True, resolve=lambda host, port: ["127.0.0.1"])
+        sender = WebhookClient(allow=("127.0.0.0/8",), http=True, resolve=lambda host, port: ["127.0.0.1"])
         to_webhook(f"http://hooks.shop.io:{server.port}/n", env("NOTICE_SECRET", "NOTICE_SECRET_OLD"), sender=sender)(
             NOTICE
         )
@@ -241,7 +241,7 @@ def test_the_webhook_is_signed_so_that_a_receiver_can_verify_it(monkeypatch: pyt
 
 def test_a_webhook_that_does_not_answer_well_was_not_sent() -> None:
     with trap(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n") as server:
-        sender = Outbound(allow=("127.0.0.0/8",), http=True, resolve=lambda host, port: ["127.0.0.1"])
+        sender = WebhookClient(allow=("127.0.0.0/8",), http=True, resolve=lambda host, port: ["127.0.0.1"])
         with pytest.raises(NotDone, match="503"):
             to_webhook(f"http://hooks.shop.io:{server.port}/n", SECRET, sender=sender)(NOTICE)
 
@@ -260,7 +260,7 @@ def test_a_signing_secret_without_its_padding_signs_alike() -> None:
 @pytest.mark.parametrize("secret", ["whsec_", "short", "whsec_c2hvcnQ="])
 def test_a_weak_secret_signs_nothing(secret: str) -> None:
     with trap() as server:
-        sender = Outbound(allow=("127.0.0.0/8",), http=True, resolve=lambda host, port: ["127.0.0.1"])
+        sender = WebhookClient(allow=("127.0.0.0/8",), http=True, resolve=lambda host, port: ["127.0.0.1"])
         with pytest.raises(Misuse, match="signing secret"):
             to_webhook(f"http://hooks.shop.io:{server.port}/n", secret, sender=sender)(NOTICE)
     assert server.requests == []

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -17,8 +17,8 @@ import pytest
 from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknown
 from twiceproof.effects import http
 from twiceproof.effects.base import Effect
-from twiceproof.effects.etag import MOST_TRIES, examine_etags
-from twiceproof.effects.http_client import pooled
+from twiceproof.effects.etag import MOST_MARKS, MOST_TRIES, examine_etags
+from twiceproof.effects.http_client import shared_client
 
 KEY = "tp_0123456789abcdef0123456789abcdef"
 
@@ -38,6 +38,8 @@ class Documents(ThreadingHTTPServer):
         self.ignores_conditions = False
         self.keeps_etag = False
         self.has_etag = True
+        self.refuses_own = False  # answers 412 to the ETag that it gave
+        self.weak = False
         self.lost: dict[int, str] = {}  # by the number of a write: "before" it is carried out, or "after"
         self.interfere: Any = None  # called before each write
 
@@ -47,7 +49,7 @@ class Documents(ThreadingHTTPServer):
 
     @property
     def etag(self) -> str:
-        return '"1"' if self.keeps_etag else f'"{self.version}"'
+        return f"{'W/' if self.weak else ''}" + ('"1"' if self.keeps_etag else f'"{self.version}"')
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -67,7 +69,8 @@ class Handler(BaseHTTPRequestHandler):
             fate = server.lost.get(server.writes, "")
             if server.interfere is not None:
                 server.interfere(server)
-            if fate != "before" and (server.ignores_conditions or self.headers["If-Match"] == server.etag):
+            fits = self.headers["If-Match"] == server.etag and not server.refuses_own
+            if fate != "before" and (server.ignores_conditions or fits):
                 server.document = msgspec.json.decode(body)
                 server.version += 1
                 status = 200
@@ -99,7 +102,7 @@ def serving(document: Any) -> Iterator[Documents]:
     try:
         yield server
     finally:
-        pooled().close()
+        shared_client().close()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -111,6 +114,10 @@ def paid(document: dict[str, Any]) -> dict[str, Any]:
 
 def counted(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "count": document["count"] + 1}
+
+
+def signing(number: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda document: {**document, f"read by {number}": True}
 
 
 def changing(server: Documents, change: Any = paid, **options: Any) -> Any:
@@ -184,6 +191,30 @@ def test_silence_at_the_last_try_is_looked_at_once_more(fate: str) -> None:
         assert server.document["count"] == (1 if fate == "after" else 0)
 
 
+def test_a_refusal_after_a_silent_write_does_not_make_it_undone() -> None:
+    """The read after it is refused for good; the same refusal without such a write is clean."""
+
+    def close(server: Documents) -> None:
+        server.has_etag = False
+
+    for fate, error in (("after", OutcomeUnknown), ("", NotDone)):
+        with serving({"status": "open"}) as server:
+            server.lost, server.interfere = ({1: fate} if fate else {}), close
+            server.has_etag = bool(fate)
+            with pytest.raises(error, match="has no ETag"):
+                changing(server).perform(KEY)
+            assert server.document["status"] == ("paid" if fate else "open")
+
+
+@pytest.mark.parametrize("weak", [True, False])
+def test_a_server_that_refuses_its_own_etag_is_named(weak: bool) -> None:
+    with serving({"status": "open"}) as server:
+        server.refuses_own, server.weak = True, weak
+        with pytest.raises(NotDone, match="the ETag that it gives" + (", which is a weak one" if weak else ";")):
+            changing(server).perform(KEY)
+        assert server.document == {"status": "open"}
+
+
 def test_a_change_that_adds_needs_a_mark() -> None:
     with serving({"count": 0}) as server:
         with pytest.raises(Misuse, match="mark="):
@@ -194,10 +225,10 @@ def test_a_change_that_adds_needs_a_mark() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("change", "mark"), [(paid, ""), (counted, "applied")])
-def test_fifty_writers_change_one_document_and_each_is_applied_once(change: Any, mark: str) -> None:
+@pytest.mark.parametrize(("make", "mark"), [(signing, ""), (lambda number: counted, "applied")])
+def test_fifty_writers_change_one_document_and_each_is_applied_once(make: Any, mark: str) -> None:
     def one(number: int) -> None:
-        effect = changing(server, change, mark=mark)
+        effect = changing(server, make(number), mark=mark)
         for _ in range(200):
             try:
                 effect.perform(f"tp_{number:032x}")
@@ -215,7 +246,11 @@ def test_fifty_writers_change_one_document_and_each_is_applied_once(change: Any,
             assert server.document["count"] == 50
             assert len(set(server.document["applied"])) == len(server.document["applied"]) == 50
         else:
-            assert server.document == {"status": "paid", "count": 0}
+            assert server.document == {
+                "status": "open",
+                "count": 0,
+                **{f"read by {number}": True for number in range(50)},
+            }
 
 
 def test_a_look_finds_the_mark_or_the_change() -> None:
@@ -223,11 +258,23 @@ def test_a_look_finds_the_mark_or_the_change() -> None:
         marked, plain = changing(server, counted, mark="applied"), changing(server)
         assert marked.look(KEY) == Absent()
         assert isinstance(plain.look(KEY), Unknown)
+        assert (marked.repeat.kind, plain.repeat.kind) == ("check", "safe")
         marked.perform(KEY)
         plain.perform(KEY)
         assert marked.look(KEY) == plain.look(KEY) == Happened(server.document)
         assert server.writes == 2
     assert isinstance(marked.look(KEY), Unknown)
+
+
+def test_a_mark_that_may_have_been_dropped_is_unknown() -> None:
+    with serving({"count": 0, "applied": [f"tp_{number:032x}" for number in range(MOST_MARKS - 1)]}) as server:
+        effect = changing(server, counted, mark="applied")
+        assert effect.look(KEY) == Absent()
+        effect.perform(KEY)
+        assert isinstance(effect.look(KEY), Happened)
+        effect.perform("tp_" + "f" * 32)
+        assert len(server.document["applied"]) == MOST_MARKS
+        assert isinstance(effect.look("tp_" + "e" * 32), Unknown)
 
 
 # -- servers that do not protect -----------------------------------------------------------------

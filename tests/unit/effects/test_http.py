@@ -14,7 +14,7 @@ from tests.unit.effects.loopback import Trap, trap
 from twiceproof import Absent, Happened, Misuse, NotDone, OutcomeUnknown, Unknown, check, env, keyed, provider
 from twiceproof.effects import base, dataverse, http, s3
 from twiceproof.effects.base import Effect, outgoing_headers
-from twiceproof.effects.http_client import pooled
+from twiceproof.effects.http_client import shared_client
 from twiceproof.effects.providers import key_form, providers
 
 KEY = "tp_0123456789abcdef0123456789abcdef"
@@ -26,7 +26,7 @@ FIND = http.find("GET /invoices?reference={key}", at="items[0]", absent=404)
 @pytest.fixture(autouse=True)
 def _no_connection_is_left() -> Iterator[None]:
     yield
-    pooled().close()
+    shared_client().close()
 
 
 def answering(body: Any, status: int = 200, **headers: str) -> bytes:
@@ -205,6 +205,30 @@ def test_no_secret_is_described_shown_or_repeated_by_an_error(monkeypatch: pytes
     assert "***" in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", ["json", "form"])
+def test_a_secret_in_a_body_is_sent_and_not_described_shown_or_repeated(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", CANARY)
+    body = {"apikey": env("SHOP_KEY"), "order": {"keys": [env("SHOP_KEY"), "17"]}}
+    effect = http.post(URL, **{kind: body})  # type: ignore[arg-type]
+    _, _, _, sent_body = sent(effect)
+    assert sent_body.count(CANARY) == 2 and "17" in sent_body
+    assert effect.describe()["body"] == {"apikey": "***", "order": {"keys": ["***", "17"]}}
+    with pytest.raises(NotDone) as refused:
+        sent(effect, answering(f"no such key: {CANARY}".encode(), 400))
+    assert CANARY not in f"{effect!r} {refused.value}"
+
+
+@pytest.mark.parametrize("auth", [lambda: CANARY, ("shop", lambda: CANARY)], ids=["bearer", "basic"])
+def test_a_token_from_a_function_that_the_server_repeats_is_not_kept(auth: Any) -> None:
+    sent = base64.b64encode(f"shop:{CANARY}".encode()).decode() if isinstance(auth, tuple) else CANARY
+    with pytest.raises(NotDone) as refused, trap(answering({"echo": sent}, 401)) as server:
+        at(http.post(URL, auth=auth), server).perform(KEY)
+    assert sent not in str(refused.value)
+    assert "***" in str(refused.value)
+
+
 def test_a_password_in_a_url_is_refused() -> None:
     with pytest.raises(Misuse, match="no user name, password") as refused:
         http.get(f"https://shop:{CANARY}@example.com/")
@@ -214,6 +238,11 @@ def test_a_password_in_a_url_is_refused() -> None:
 def test_a_line_break_in_a_header_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(Misuse, match="line break"):
         http.post(URL, headers={"X-Note": "a\r\nX-Other: b"}).perform(KEY)
+
+
+def test_a_header_that_http_cannot_carry_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(Misuse, match="X-Customer has letters that HTTP headers cannot carry"):
+        http.post(URL, headers={"X-Customer": "№ 5"}).perform(KEY)
 
 
 # -- the description -----------------------------------------------------------------------------

@@ -57,6 +57,12 @@ def test_a_request_in_progress_is_asked_for_again() -> None:
     assert meaning(409, STRIPE, retry_after="2") == "unknown retry_after"
 
 
+def test_a_key_whose_time_is_over_is_no_clean_refusal() -> None:
+    repeatable = provider("azure-repeatable")
+    assert meaning(412, repeatable) == "unknown repeats"
+    assert meaning(412, STRIPE) == meaning(400, repeatable) == "clean"
+
+
 def test_a_key_that_was_used_for_another_request_is_no_clean_refusal() -> None:
     body = b'{"error": {"type": "idempotency_error"}}'
     assert meaning(400, STRIPE, body=body) == "unknown repeats"

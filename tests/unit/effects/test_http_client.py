@@ -17,7 +17,7 @@ from tests.unit.effects.loopback import trap
 from twiceproof import Misuse, NotDone, OutcomeUnknown
 from twiceproof.claims.error_classification import classify
 from twiceproof.effects import http
-from twiceproof.effects.http_client import HttpClient, HttpRequest, TooLarge, pooled, untrusting
+from twiceproof.effects.http_client import HttpClient, HttpRequest, TooLarge, guarded_client, shared_client
 from twiceproof.effects.url_guard import Allowed, NotAllowed
 
 KEY = "tp_0123456789abcdef0123456789abcdef"
@@ -34,7 +34,7 @@ def client() -> Iterator[HttpClient]:
 @pytest.fixture(autouse=True)
 def _no_connection_is_left() -> Iterator[None]:
     yield
-    pooled().close()
+    shared_client().close()
 
 
 def post(port: int, timeout: float = 5.0, method: str = "POST") -> HttpRequest:
@@ -57,8 +57,8 @@ def test_a_connection_that_breaks_after_sending_leaves_a_doubt_and_ends_the_try(
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("cut", [b"HTTP/1.1 200 OK\r\nConte", OK[:-1], b"SSH-2.0-OpenSSH_9.6\r\n"])
-def test_an_answer_that_breaks_off_leaves_a_doubt(client: HttpClient, cut: bytes) -> None:
+@pytest.mark.parametrize("cut", [*(OK[:at] for at in range(len(OK))), b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_an_answer_that_breaks_off_at_any_byte_leaves_a_doubt(client: HttpClient, cut: bytes) -> None:
     with trap(cut) as server, pytest.raises(OutcomeUnknown):
         client.send(post(server.port))
     assert len(server.requests) == 1
@@ -92,7 +92,7 @@ def test_one_deadline_is_for_all_of_it_however_slowly_it_drips(client: HttpClien
         began = time.monotonic()
         with pytest.raises(OutcomeUnknown, match="ReadTimeout"):
             client.send(post(server.port, timeout=0.3))
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20  # all of it would drip for a minute
 
 
 def test_an_endless_answer_is_cut_and_its_status_is_known(client: HttpClient) -> None:
@@ -207,7 +207,7 @@ def test_what_is_allowed_is_called_and_a_literal_url_needs_no_permission() -> No
         url = f"http://127.0.0.1:{server.port}/"
         assert http.post(url, untrusted=True, allow=("127.0.0.0/8",)).perform(KEY) == "ok"
         assert http.post(url).perform(KEY) == "ok"
-        untrusting(("127.0.0.0/8",)).close()
+        guarded_client(("127.0.0.0/8",)).close()
 
 
 def test_a_name_that_cannot_be_resolved_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:

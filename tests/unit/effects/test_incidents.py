@@ -1,4 +1,4 @@
-"""Notices of reviews, failures and dead letters: when one is sent, by whom, and what is in it."""
+"""Notices of reviews, failures, dead letters and approvals: when one is sent, by whom, and what is in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, Notice, PriorFailure, Retry, StepFailed, to_log
+from tests.unit.inbound.post import SECRET, Post, posted
+from twiceproof import App, Misuse, NeedsReview, NotDone, Notice, PriorFailure, Retry, StepFailed, Waiting, to_log
 from twiceproof.effects import incidents
 from twiceproof.prove.clocks import ManualClock
+from twiceproof.records import Address, Insert
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -100,6 +102,66 @@ def test_a_claim_of_a_guarded_function_is_told_too(office: Office) -> None:
     assert [(n.event, n.operation) for n in office.told] == [("review", "ship")]
 
 
+def test_a_guarded_function_that_failed_for_good_is_told(office: Office) -> None:
+    app = office.process()
+
+    @app.once(key="order:{order}")
+    def ship(order: str) -> None:
+        raise NotDone("no such address", final=True)
+
+    with pytest.raises(NotDone):
+        ship("17")
+    flush(app)
+    assert [(n.event, n.operation, n.key, n.type) for n in office.told] == [
+        ("failure", "ship", "order:17", "run.failed")
+    ]
+
+
+def test_a_delivery_that_was_set_aside_is_told_once_and_one_that_was_taken_is_not(office: Office) -> None:
+    app = office.process()
+
+    @app.webhook(Post(), secret=SECRET, start=app.pay)  # type: ignore[attr-defined]
+    def shop_event(event: dict[str, Any]) -> str:
+        return str(event["order"])
+
+    assert app.receive(*posted({"id": "1", "order": "17"})).status == 200
+    assert app.receive(*posted({"id": "2"})).status == 200
+    flush(app)
+    assert [(n.event, n.operation, n.type) for n in office.told] == [("dead-letter", "post", "letter.kept")]
+    assert "order" in office.told[0].reason
+
+
+def asked(app: App, *orders: str) -> Any:
+    @app.flow(key="order:{order}", name="sell")
+    def sell(order: str) -> None:
+        app.approve("sale", show={"order": order})
+
+    for order in orders:
+        with pytest.raises(Waiting):
+            sell(order)
+    return sell
+
+
+def test_a_run_that_waits_for_an_approval_is_told(office: Office) -> None:
+    app = office.process()
+    asked(app, "17")
+    flush(app)
+    (notice,) = office.told
+    assert (notice.event, notice.operation, notice.key) == ("approval", "sell", "order:17")
+    assert notice.line == "sell for 'order:17' waits for an approval: sale"
+    assert notice.look == "twiceproof approvals list --flow sell" and notice.type == "approval.needed"
+
+
+def test_an_approval_that_is_decided_or_whose_run_has_ended_is_told_to_nobody(office: Office) -> None:
+    app = office.process()
+    sell = asked(app, "17", "18")
+    sell.start("18").cancel(by="ann")
+    app.worker().run(until_idle=True)
+    (open_one,) = app.approvals()
+    app.decide(open_one.id, True, by="ann")
+    assert flush(app) is None and office.told == []
+
+
 def test_what_is_done_or_only_waits_is_told_to_nobody(office: Office) -> None:
     app = office.process()
     assert app.pay("17") == "17"  # type: ignore[attr-defined]
@@ -148,6 +210,18 @@ def test_one_message_per_flow_and_quiet_period_and_what_came_meanwhile_in_the_ne
     assert [(n.count, n.key) for n in office.told] == [(1, "order:1"), (3, "order:4")]
     assert office.told[1].line.endswith("and 2 more")
     assert len({n.id for n in office.told}) == 2
+
+
+def test_a_quiet_period_that_began_while_the_stores_clock_was_ahead_does_not_last(office: Office) -> None:
+    app = office.process(quiet="10m")
+    office.clock.set_wall(3_600.0)
+    park(app, "1")
+    assert flush(app) is None
+    office.clock.set_wall(-3_600.0)
+    park(app, "2")
+    assert flush(app) is None and [n.key for n in office.told] == ["order:1", "order:2"]
+    park(app, "3")
+    assert flush(app) == pytest.approx(600.0)
 
 
 def test_processes_share_the_quiet_period(office: Office) -> None:
@@ -231,6 +305,23 @@ def test_what_a_process_that_died_did_not_tell_a_worker_that_starts_tells(office
     again.worker().run(until_idle=True)
     flush(again)
     assert len(office.told) == 1  # it was told, and nothing has happened since
+
+
+def test_a_worker_that_starts_does_not_tell_of_all_that_ever_failed(office: Office) -> None:
+    fail(office.process())  # and is killed
+    office.clock.advance(5)
+    app = office.process()
+    app.worker().run(until_idle=True)
+    flush(app)
+    assert office.told == []
+
+
+def test_a_record_that_cannot_be_read_holds_up_no_other_notice(office: Office) -> None:
+    app = office.process()
+    app.store.write(Insert(Address("default/sealed", "dead-letter", "1"), "sealed:x", "kept")).block()
+    park(app)
+    flush(app)
+    assert [n.key for n in office.told] == ["order:17"]
 
 
 def test_closing_the_app_tells_what_is_left(office: Office) -> None:

@@ -28,7 +28,11 @@ def answering(status: int, body: bytes = b"", **headers: str) -> tuple[JsonApi, 
         (401, NotDone, False),  # the next attempt asks for another token
         (403, NotDone, True),
         (409, NotDone, False),
+        (423, NotDone, False),
         (429, NotDone, False),
+        (408, OutcomeUnknown, False),
+        (425, OutcomeUnknown, False),
+        (499, OutcomeUnknown, False),  # a proxy's: the service may have acted
         (500, OutcomeUnknown, False),
         (503, OutcomeUnknown, False),
         (302, OutcomeUnknown, False),

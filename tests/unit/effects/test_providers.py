@@ -83,6 +83,11 @@ def test_a_provider_gives_the_header_or_says_where_the_key_goes() -> None:
         provider("twilio").headers(KEY)
 
 
+def test_a_provider_that_wants_the_first_attempts_time_gives_no_header_alone() -> None:
+    with pytest.raises(Misuse, match=r"use http\.post\(…, provider=\"azure-repeatable\"\)"):
+        provider("azure-repeatable").headers(KEY)
+
+
 def test_an_unknown_provider_is_refused_with_those_that_are_near() -> None:
     with pytest.raises(Misuse, match="paypal-orders, paypal-payments"):
         provider("paypal")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -182,6 +183,8 @@ def _error(code: str) -> bytes:
         (409, "ConditionalRequestConflict", NotDone, False),
         (403, "AccessDenied", NotDone, True),
         (429, "TooManyRequests", NotDone, False),
+        (408, "RequestTimeout", OutcomeUnknown, False),
+        (499, "499", OutcomeUnknown, False),  # a proxy's: the service may have acted
         (500, "InternalError", OutcomeUnknown, False),
         (503, "SlowDown", OutcomeUnknown, False),
     ],
@@ -201,3 +204,14 @@ def test_names_that_no_object_has_are_refused() -> None:
     for name in ("", "x" * 1_025, s3.PROBE):
         with pytest.raises(Misuse):
             s3.put("shop", name, b"x")
+
+
+def test_a_forked_child_makes_a_client_of_its_own(careless: CarelessS3) -> None:
+    bucket = s3.bucket("b", endpoint=careless.url, region="us-east-1", conditional=False)
+    parents = s3._client(bucket)
+    with s3._probing:
+        child = os.fork()
+        if not child:
+            os._exit(0 if s3._client(bucket) is not parents and not s3._probing.locked() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert s3._client(bucket) is parents

@@ -81,6 +81,11 @@ def hanging_up(stage: str) -> Iterator[ScriptedSmtp]:
         server.end()
 
 
+def test_the_dot_does_not_wait_for_the_servers_delayed_acknowledgement_of_the_body() -> None:
+    with mailbox() as (_, port), plain(port)._session(float("inf")) as server:
+        assert server.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_server_that_hangs_up_before_the_final_dot_got_nothing(stage: str) -> None:
     with hanging_up(stage) as server, pytest.raises(NotDone, match="nothing was sent"):

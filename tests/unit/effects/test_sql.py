@@ -507,6 +507,10 @@ def test_a_url_without_a_database_is_not_described(url: str) -> None:
     [
         ({"key": {}}, "needs key="),
         ({"key": {"email": None}}, "any number of NULLs"),
+        ({"key": {"email": ""}}, "email is empty"),
+        ({"key": {"shop": "", "email": ""}}, "shop is empty"),
+        ({"key": {"shop": 1, "email": "\u200b\ufeff"}}, "email is blank"),
+        ({"key": {"shop": 1, "email": " \u3164"}}, "email is blank"),
         ({"key": {"rate": 0.5}}, "use a Decimal"),
         ({"key": ANA, "values": {"email": "x"}}, "leave it in key= alone"),
         ({"key": ANA, "values": {"x": object()}}, "give plain values"),
@@ -519,6 +523,11 @@ def test_a_url_without_a_database_is_not_described(url: str) -> None:
 def test_what_cannot_be_asked_for_is_refused_when_it_is_written(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(Misuse, match=says):
         sql.find_or_create("sqlite:///crm.db", "customers", **wrong)
+
+
+def test_an_empty_text_beside_another_column_of_the_key_is_a_value() -> None:
+    size = sql.find_or_create("sqlite:///crm.db", "sizes", key={"article": 17, "suffix": ""})
+    assert size.request.key["suffix"] == ""
 
 
 def test_an_index_of_another_collation_than_its_column_is_used_as_it_compares(tmp_path: Path) -> None:

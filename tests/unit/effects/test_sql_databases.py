@@ -6,16 +6,19 @@ import contextlib
 import gc
 import os
 import sqlite3
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.servers.toxics import Silence
 from tests.unit.effects.sql_places import EVERYWHERE, Place, places, sqlite_place
-from twiceproof import Misuse, NotDone, env
-from twiceproof.effects import sql
+from twiceproof import Misuse, NotDone, OutcomeUnknown, env
+from twiceproof.effects import sql, sql_databases
 from twiceproof.effects.sql_databases import KEPT, connect, database_of
 
 ANA = {"email": "ana@example.com"}
@@ -112,6 +115,44 @@ def test_a_url_may_be_named_by_an_environment_variable(place: Place, monkeypatch
     assert database_of(env("CRM_URL")) is database_of(place.url)
 
 
+def within(seconds: float, work: Callable[[], Any]) -> Any:
+    """What it returned or raised. A call that hangs fails the test, and not the whole run of tests."""
+    answers: list[Any] = []
+
+    def answer() -> None:
+        try:
+            answers.append(work())
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            answers.append(error)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert answers, f"no end after {seconds:g} s"
+    return answers[0]
+
+
+SERVERS = [place for place in EVERYWHERE if place != "sqlite"]
+
+
+@pytest.mark.parametrize("place", SERVERS, indirect=True)
+@pytest.mark.parametrize("asked", [b"FROM", b"INSERT"])
+def test_a_server_that_gives_no_answer_is_given_up(
+    place: Place, asked: bytes, fault_proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection stays open. What only reads is asked again; whether a row was written is unknown then."""
+    monkeypatch.setattr(sql_databases, "PATIENCE", 0.5)
+    parts = urlsplit(place.url)
+    proxy = fault_proxy(parts.hostname, parts.port)
+    silence = Silence(asked)
+    proxy.arm(silence)
+    answer = within(30, lambda: created(proxy.url(place.url)))
+    assert silence.bites
+    assert isinstance(answer, OutcomeUnknown) if asked == b"INSERT" else answer is True
+    database_of(proxy.url(place.url)).close_idle()
+    assert len(place.customers()) == 1
+
+
 def test_a_forked_child_opens_connections_of_its_own(place: Place) -> None:
     created(place.url)
     child = os.fork()
@@ -122,6 +163,18 @@ def test_a_forked_child_opens_connections_of_its_own(place: Place) -> None:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert not created(place.url)
+
+
+def test_connections_are_used_again_in_a_process_with_a_thousand_open_files(place: Place) -> None:
+    database_of(place.url).close_idle()
+    files = [os.dup(0) for _ in range(1_024)]
+    try:
+        assert created(place.url)
+        assert not created(place.url)
+    finally:
+        for one in files:
+            os.close(one)
+        database_of(place.url).close_idle()
 
 
 def test_a_function_that_is_made_for_one_call_is_not_kept(tmp_path: Path) -> None:

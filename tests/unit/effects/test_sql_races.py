@@ -111,4 +111,7 @@ def test_each_row_is_created_by_exactly_one_of_many_callers(place: Place, verb: 
 
 
 if __name__ == "__main__":
+    from tests.faults.planted import plant_ordered
+
+    plant_ordered()
     worker(*sys.argv[1:])

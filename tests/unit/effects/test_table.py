@@ -102,6 +102,26 @@ def test_on_request_the_oldest_row_is_kept_and_the_others_are_named(place: Place
     assert place.finding(several="first").look(KEY) == Happened(table.FoundRow(first.id, None, [second.id]))
 
 
+def test_a_flow_that_goes_on_with_the_oldest_leaves_a_finding(place: Place) -> None:
+    app = place.app
+
+    @app.effect
+    def save(order: str) -> table.RowFinding:
+        return place.finding(order[:2], several="first")
+
+    @app.flow(key="order:{order}")
+    def sync(order: str) -> str:
+        return save(order).id
+
+    race_with_another_writer(place)
+    first, second = [sync(order) for order in ("17", "17 again")]
+    rows = [row.id for row in place.rows.find({"id": "17"})]
+    assert first == second == rows[0]
+    (found,) = app.findings()  # of both runs
+    assert (found.check, found.refs, found.seen) == ("several-found", tuple(sorted(rows)), 2)
+    assert [row["total"] for row in place.simulator.rows] == ["by hand", "9.90"]
+
+
 def test_a_lost_answer_is_cleared_up_under_the_same_claim(place: Place) -> None:
     place.simulator.lose_answer("POST")
     assert place.finding().perform(KEY).id == place.rows.find({"id": "17"})[0].id
@@ -163,6 +183,8 @@ def test_a_table_without_a_unique_column_needs_claims() -> None:
     with App("memory://") as app:
         for wrong in (
             lambda: table.find_or_create(rows, {}, {}, claims=app),
+            lambda: table.find_or_create(rows, {"id": ""}, {}, claims=app),
+            lambda: table.find_or_create(rows, {"id": "\u200b", "shop": 1}, {}, claims=app),
             lambda: table.find_or_create(rows, {"id": "17"}, {"id": "18"}, claims=app),
             lambda: table.find_or_create(rows, {"id": "17"}, {}, claims=app, several="all"),  # type: ignore[arg-type]
             lambda: table.airtable("app1", "Or'ders", auth=token),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.effects.ssrf_corpus import ADDRESSES, CLOSED_URLS, ODD_URLS, OPEN_URLS
 from twiceproof import Misuse
 from twiceproof.effects.url_guard import Allowed, NotAllowed, refuse_address
-from twiceproof.effects.webhook_client import Outbound
+from twiceproof.effects.webhook_client import WebhookClient
 
 
 def test_the_corpus_is_large_enough() -> None:
@@ -24,12 +24,12 @@ def test_the_corpus_is_large_enough() -> None:
 @pytest.mark.parametrize("url", [*CLOSED_URLS, *ODD_URLS])
 def test_a_trick_is_refused_when_it_is_registered(url: Any) -> None:
     with pytest.raises(NotAllowed, match="not called"):
-        Outbound().check(url)
+        WebhookClient().check(url)
 
 
 @pytest.mark.parametrize("url", OPEN_URLS)
 def test_its_harmless_neighbour_is_taken(url: str) -> None:
-    target = Outbound().check(url)
+    target = WebhookClient().check(url)
     assert (target.host, target.port, target.path) == OPEN_URLS[url]
 
 
@@ -60,7 +60,7 @@ def test_no_address_gets_in_by_being_wrapped(address: ipaddress.IPv4Address) -> 
 
 
 def test_what_is_named_is_open_and_nothing_else() -> None:
-    sender = Outbound(allow=("10.0.0.0/8", "hooks.internal", "::1/128"))
+    sender = WebhookClient(allow=("10.0.0.0/8", "hooks.internal", "::1/128"))
     assert sender.check("https://10.1.2.3/").host == "10.1.2.3"
     assert sender.check("https://HOOKS.internal/").host == "hooks.internal"
     assert sender.check("https://[::1]/").host == "::1"
@@ -81,20 +81,20 @@ def test_an_opening_that_means_nothing_is_refused(allow: Any) -> None:
 
 
 def test_ports_can_be_restricted() -> None:
-    sender = Outbound(ports=(443, 8443))
+    sender = WebhookClient(ports=(443, 8443))
     assert sender.check("https://hooks.shop.io:8443/").port == 8443
     with pytest.raises(NotAllowed, match="port 22"):
         sender.check("https://hooks.shop.io:22/")
 
 
 def test_plain_http_only_if_it_is_said() -> None:
-    assert Outbound(http=True).check("http://hooks.shop.io/").port == 80
+    assert WebhookClient(http=True).check("http://hooks.shop.io/").port == 80
 
 
 def test_a_refusal_does_not_repeat_what_may_be_secret() -> None:
     for url in ("https://user:hunter2@hooks.shop.io/", "http://hooks.shop.io/?token=hunter2", "https://x#hunter2"):
         with pytest.raises(NotAllowed) as refused:
-            Outbound().check(url)
+            WebhookClient().check(url)
         assert "hunter2" not in str(refused.value) + str(refused.value.data)
 
 
@@ -109,8 +109,8 @@ def test_a_refusal_does_not_repeat_what_may_be_secret() -> None:
 )
 def test_allow_is_named_where_it_opens_the_way(url: str, opened: str) -> None:
     with pytest.raises(NotAllowed, match="allow="):
-        Outbound().check(url)
-    Outbound(allow=(opened,)).check(url)
+        WebhookClient().check(url)
+    WebhookClient(allow=(opened,)).check(url)
 
 
 @pytest.mark.parametrize(
@@ -128,5 +128,5 @@ def test_allow_is_named_where_it_opens_the_way(url: str, opened: str) -> None:
 )
 def test_allow_is_not_named_where_it_opens_nothing(url: str) -> None:
     with pytest.raises(NotAllowed) as refused:
-        Outbound(allow=("127.0.0.1", "hooks.internal", "fe80::/10")).check(url)
+        WebhookClient(allow=("127.0.0.1", "hooks.internal", "fe80::/10")).check(url)
     assert "allow=" not in str(refused.value) and "https://" in str(refused.value)

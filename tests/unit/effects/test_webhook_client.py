@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from tests.unit.effects.loopback import RebindingResolver, certificate, trap
 from twiceproof import NotDone
 from twiceproof.effects.url_guard import NotAllowed
-from twiceproof.effects.webhook_client import Outbound, SentRequest
+from twiceproof.effects.webhook_client import WebhookClient, WebhookResponse
 
 HOST = "hooks.shop.io"
 PUBLIC = "93.184.216.34"
@@ -20,9 +21,9 @@ HERE = ("127.0.0.0/8",)
 METADATA = b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/\r\nContent-Length: 0\r\n\r\n"
 
 
-def here(**options: Any) -> Outbound:
+def here(**options: Any) -> WebhookClient:
     """A sender that may reach loopback, for the servers of these tests."""
-    return Outbound(allow=HERE, http=True, resolve=lambda host, port: ["127.0.0.1"], **options)
+    return WebhookClient(allow=HERE, http=True, resolve=lambda host, port: ["127.0.0.1"], **options)
 
 
 def url(port: int, scheme: str = "http") -> str:
@@ -50,7 +51,7 @@ def test_what_was_judged_is_what_is_connected_to(dialled: list[tuple[str, int]])
     """The name means something else a moment later. Simulated: a resolver that is public first, then 127.0.0.1."""
     resolver = RebindingResolver(PUBLIC, "127.0.0.1")
     with trap() as server:
-        sender = Outbound(http=True, resolve=resolver)
+        sender = WebhookClient(http=True, resolve=resolver)
         assert sender.post(url(server.port), b"{}", {}).ok
         assert dialled == [(PUBLIC, server.port)]
         assert resolver.asked == [HOST]
@@ -60,28 +61,28 @@ def test_what_was_judged_is_what_is_connected_to(dialled: list[tuple[str, int]])
 
 
 def test_a_name_that_was_fine_when_registered_is_judged_again_when_called() -> None:
-    sender = Outbound(resolve=RebindingResolver("127.0.0.1"))
+    sender = WebhookClient(resolve=RebindingResolver("127.0.0.1"))
     assert sender.check(f"https://{HOST}/").host == HOST
     with pytest.raises(NotAllowed):
         sender.post(f"https://{HOST}/", b"", {})
 
 
 def test_one_bad_address_spoils_the_name() -> None:
-    sender = Outbound(resolve=lambda host, port: [PUBLIC, "10.0.0.1"])
+    sender = WebhookClient(resolve=lambda host, port: [PUBLIC, "10.0.0.1"])
     with pytest.raises(NotAllowed, match="private"):
         sender.post(f"https://{HOST}/", b"", {})
 
 
 def test_a_literal_address_inside_is_not_called() -> None:
     with trap() as server, pytest.raises(NotAllowed):
-        Outbound(http=True).post(f"http://127.0.0.1:{server.port}/", b"", {})
+        WebhookClient(http=True).post(f"http://127.0.0.1:{server.port}/", b"", {})
     assert server.requests == []
 
 
 def test_a_redirect_is_told_and_not_followed(dialled: list[tuple[str, int]]) -> None:
     with trap(METADATA) as server:
-        answer = Outbound(http=True, resolve=lambda host, port: [PUBLIC]).post(url(server.port), b"{}", {})
-    assert answer == SentRequest(302)
+        answer = WebhookClient(http=True, resolve=lambda host, port: [PUBLIC]).post(url(server.port), b"{}", {})
+    assert answer == WebhookResponse(302)
     assert not answer.ok
     assert dialled == [(PUBLIC, server.port)]
 
@@ -99,7 +100,7 @@ def test_the_host_is_named_in_tls_and_in_the_request(tmp_path: Path) -> None:
     named: list[str | None] = []
     server_side.sni_callback = lambda sock, name, context: named.append(name)
     with trap(context=server_side) as server:
-        sender = Outbound(allow=HERE, resolve=lambda host, port: ["127.0.0.1"], context=client_side)
+        sender = WebhookClient(allow=HERE, resolve=lambda host, port: ["127.0.0.1"], context=client_side)
         assert sender.post(url(server.port, "https"), b'{"a":1}', {"webhook-id": "m1"}).ok
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert named == [HOST]
@@ -111,7 +112,7 @@ def test_the_host_is_named_in_tls_and_in_the_request(tmp_path: Path) -> None:
 def test_a_certificate_of_another_host_is_not_believed(tmp_path: Path) -> None:
     server_side, client_side = certificate(tmp_path, "other.shop.io")
     with trap(context=server_side) as server:
-        sender = Outbound(allow=HERE, resolve=lambda host, port: ["127.0.0.1"], context=client_side)
+        sender = WebhookClient(allow=HERE, resolve=lambda host, port: ["127.0.0.1"], context=client_side)
         with pytest.raises(NotDone, match="TLS connection"):
             sender.post(url(server.port, "https"), b"secret", {})
     assert server.requests == []
@@ -169,7 +170,7 @@ def test_a_slow_answer_is_cut_off(answer: Any) -> None:
     begun = time.monotonic()
     with trap(answer) as server, pytest.raises((TimeoutError, ConnectionError)):
         here(timeout=0.3).post(url(server.port), b"{}", {})
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20  # uncut, it would take minutes
 
 
 def test_an_endless_body_is_left_unread() -> None:
@@ -185,19 +186,20 @@ def test_endless_headers_are_no_answer() -> None:
 
 
 def test_a_slow_resolver_is_cut_off() -> None:
+    is_cut_off = threading.Event()
+
     def slow(host: str, port: int) -> list[str]:
-        time.sleep(3)
+        assert is_cut_off.wait(60)
         return [PUBLIC]
 
-    begun = time.monotonic()
     with pytest.raises(NotDone, match="resolver"):
-        Outbound(resolve=slow, timeout=0.1).post(f"https://{HOST}/", b"", {})
-    assert time.monotonic() - begun < 2
+        WebhookClient(resolve=slow, timeout=0.1).post(f"https://{HOST}/", b"", {})
+    is_cut_off.set()
 
 
 def test_a_slow_handshake_is_cut_off() -> None:
     with trap(silent) as server, pytest.raises(NotDone):
-        Outbound(allow=HERE, resolve=lambda host, port: ["127.0.0.1"], timeout=0.3).post(
+        WebhookClient(allow=HERE, resolve=lambda host, port: ["127.0.0.1"], timeout=0.3).post(
             url(server.port, "https"), b"", {}
         )
 
@@ -208,7 +210,7 @@ def test_a_slow_handshake_is_cut_off() -> None:
 def test_the_answers_body_is_told_to_nobody() -> None:
     with trap(b"HTTP/1.1 500 Oops\r\nContent-Length: 6\r\nRetry-After: 7\r\n\r\nsecret") as server:
         answer = here().post(url(server.port), b"{}", {})
-    assert answer == SentRequest(500, "7")
+    assert answer == WebhookResponse(500, "7")
     assert "secret" not in repr(answer)
 
 
@@ -216,7 +218,7 @@ def test_what_never_left_is_not_done_and_what_may_have_is_unknown() -> None:
     with pytest.raises(NotDone, match="could not be reached"):
         here().post(url(1), b"", {})
     with pytest.raises(NotDone, match="could not be resolved"):
-        Outbound(resolve=_no_name).post(f"https://{HOST}/", b"", {})
+        WebhookClient(resolve=_no_name).post(f"https://{HOST}/", b"", {})
     with trap(lambda sock: None) as server, pytest.raises(ConnectionError):
         here().post(url(server.port), b"{}", {})
 

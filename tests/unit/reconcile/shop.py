@@ -55,7 +55,7 @@ class Shop:
     def declare(self, app: App) -> App:
         undo = app.step(repeat=self.options.get("undo", "never"), name="void")(lambda result: self.void(result))
 
-        @app.step(repeat="safe", undo=undo, external="inv:{result[id]}", **self.options.get("step", {}))
+        @app.step(undo=undo, external="inv:{result[id]}", **{"repeat": "safe", **self.options.get("step", {})})
         def create_invoice(order: dict) -> dict:
             return {"id": self.invoice(order["id"], order["total"])}
 

@@ -7,8 +7,10 @@ import random
 import pytest
 
 from tests.unit.reconcile.shop import Shop, kinds, surplus_run
-from twiceproof import Misuse
+from twiceproof import Misuse, NeedsReview, TwiceproofError
 from twiceproof.errors import OutcomeUnknown
+from twiceproof.flows.history.queries import count_states
+from twiceproof.operations import block
 from twiceproof.reconcile import Cap, compensate
 
 
@@ -93,11 +95,32 @@ def test_a_missing_one_is_started_once_though_three_runs_find_it(shop, app):
     assert kinds(shop.run(app)) == {}
 
 
-def test_a_run_in_review_is_not_started_again(shop, app):
+def test_a_run_that_is_done_is_not_started_again(shop, app):
     shop.books[:] = [row for row in shop.books if row["reference"] != 5]
     report = shop.run(app)
     (outcome,) = report.outcomes
     assert outcome.state == "refused" and "a run of sync_order is done" in outcome.text
+    assert shop.made == 30
+
+
+def test_a_run_in_review_is_not_started_again(shop):
+    shop.options.update(cap=Cap(None, None), step={"repeat": "never"})
+    app = shop.process()
+    shop.sell(app, range(1, 31))
+    row, invoice = shop.order(100), shop.invoice
+
+    def lose(*given):
+        raise OutcomeUnknown("no answer came")
+
+    shop.invoice = lose
+    with pytest.raises(NeedsReview):
+        app.sync_order(row)
+    shop.invoice = invoice
+    for _ in range(3):
+        (outcome,) = shop.run(app).outcomes
+        assert outcome.state == "refused" and "a run of sync_order is review" in outcome.text
+        app.worker().run(until_idle=True)
+    assert [run.state for run in app.runs(flow="sync_order", key="order:100")] == ["review"]
     assert shop.made == 30
 
 
@@ -150,6 +173,8 @@ def test_any_step_may_be_the_action_and_runs_once(shop):
         (Cap(20, percent=None), 21, True),
         (Cap(None, percent=50), 26, False),  # of 30 + 26
         (Cap(None, percent=50), 31, True),
+        (Cap(None, percent=5), 1, False),  # of 31
+        (Cap(None, percent=5), 2, True),  # of 32: 6 per cent
         (Cap(0, percent=None), 1, True),
     ],
 )
@@ -165,9 +190,11 @@ def test_over_its_cap_a_plan_is_parked_whole(shop, cap, surplus, parked):
     assert sum(shop.voided.values()) == (0 if parked else surplus)
 
 
-def _parked(shop: Shop, count: int = 21):
+def _parked(shop: Shop, count: int = 21, told: list | None = None):
     shop.options["cap"] = Cap(20, percent=None)
     app = shop.process()
+    if told is not None:
+        app.notify(told.append, on="approval")
     shop.sell(app, range(1, 31))
     for number in range(1, count + 1):
         shop.invoice(number, id_=f"surplus{number}")
@@ -177,6 +204,36 @@ def _parked(shop: Shop, count: int = 21):
     return app, approval
 
 
+def test_a_plan_that_waits_for_its_approval_is_told_and_counted(shop):
+    told = []
+    app, _ = _parked(shop, told=told)
+    app.incidents[0].flush()
+    assert [(one.event, one.operation, one.count) for one in told] == [("approval", "invoices.plan", 1)]
+    assert block(count_states(app.store)).approvals == 1
+
+
+def test_a_plan_waits_for_a_person_of_its_own_tenant(shop):
+    app, approval = _parked(shop)
+    other = app.of("acme")
+    assert other.approvals() == [] and other.findings() == []
+    with pytest.raises(TwiceproofError):
+        other.decide(approval.id, True, by="eve")
+    app.worker().run(until_idle=True)
+    assert not shop.voided and [one.id for one in app.approvals()] == [approval.id]
+
+
+def test_the_findings_of_a_plan_say_that_it_waits_and_what_became_of_it(shop):
+    app, approval = _parked(shop)
+    waits = f"waits for an approval (21 actions, more than 20): twiceproof approvals show invoices.plan/{approval.key}"
+    assert {one.outcome for one in app.findings()} == {waits}
+    app.decide(approval.id, False, by="ann", note="not these")
+    app.worker().run(until_idle=True)
+    told = {one.outcome for one in app.findings()}
+    assert len(told) == 1 and "rejected by ann" in min(told)
+    shop.run(app)  # the same plan again: it is not asked for anew
+    assert {one.outcome for one in app.findings()} == told
+
+
 def test_an_approved_plan_is_carried_out_exactly(shop):
     app, approval = _parked(shop)
     assert approval.flow == "invoices.plan" and approval.shown["actions"] == 21
@@ -184,6 +241,7 @@ def test_an_approved_plan_is_carried_out_exactly(shop):
     app.decide(approval.id, True, by="ann")
     app.worker().run(until_idle=True)
     assert shop.voided == {f"surplus{number}": 1 for number in range(1, 22)}
+    assert {one.outcome for one in app.findings()} == {f"undid surplus{number}" for number in range(1, 22)}
     assert kinds(shop.run(app)) == {}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from twiceproof import App, Misuse
 from twiceproof.clock import system_clock
-from twiceproof.reconcile import csv_rows, file_rows, sql_rows
+from twiceproof.reconcile import csv_rows, file_rows, json_rows, sql_rows
 from twiceproof.reconcile.readers import Reading, SourceIncomplete, as_reader, pumped
 
 READING = Reading(system_clock)
@@ -81,6 +81,16 @@ def test_a_csv_file_that_was_cut_off_is_incomplete(tmp_path, text):
         rows_of(csv_rows(path))
     with pytest.raises(SourceIncomplete, match="FileNotFoundError"):
         rows_of(csv_rows(tmp_path / "none.csv"))
+
+
+def test_json_lines_are_rows_and_one_that_is_cut_off_makes_them_incomplete(tmp_path):
+    path = tmp_path / "orders.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"id": 1}\n\n{"id": 2}\n')
+    assert rows_of(json_rows(path)) == [{"id": 1}, {"id": 2}]
+    for rest in ('{"id": 3', "[3]", "nonsense"):
+        path.write_text('{"id": 1}\n' + rest)
+        with pytest.raises(SourceIncomplete, match="line 2 is no JSON object"):
+            rows_of(json_rows(path))
 
 
 def test_files_are_rows(tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from twiceproof import App, Misuse, NeedsReview, NotDone, Waiting
 from twiceproof.claims.claim import address_of
+from twiceproof.flows.history.review import ReviewDecision, settle_run
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.reconcile.rebuild import RebuildPlan, read_plan
+from twiceproof.reconcile.rebuild_plan import RebuildPlan, read_plan
 from twiceproof.records import Record
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
@@ -137,8 +140,153 @@ def test_one_that_the_source_lacks_is_left_to_a_person(books: Books) -> None:
         books.sync(7)
     books.invoices.clear()
     assert actions(books.plan()) == {"order:7": "absent"}
-    assert books.apply(books.plan()) == {}
+    before = books.run(7)
+    assert books.apply(books.plan()) == {"absent": 1}
+    assert books.run(7) == before and books.app.findings() == []
+    (piece,) = books.app.history("sync/order:7").evidence
+    assert "the source does not have it" in piece.owner
     assert books.plan(whole=False).counts == {}  # half a source proves nothing
+
+
+# -- what surely did not happen ------------------------------------------------------------------
+
+
+def unknown(books: Books, *orders: int, guarded: bool = False) -> None:
+    """Orders whose outcome is unknown, since two hours, and which did not reach the source; it has another order."""
+    for order in orders:
+        books.loses.add(order)
+        with pytest.raises(NeedsReview):
+            (books.charge if guarded else books.sync)(order)
+    books.loses.clear()
+    books.invoices[:] = [{"reference": 1, "id": "inv-1"}]
+    books.clock.advance(7_200)
+
+
+def as_of(books: Books, ago: float = 0.0) -> datetime:
+    return datetime.fromtimestamp(books.clock.now() - ago, UTC)
+
+
+def settled(books: Books, plan: RebuildPlan, most: int = 5) -> dict[str, int]:
+    return books.app.apply_rebuild(plan, settle_absent=most).applied
+
+
+def test_what_the_source_surely_lacks_is_settled_on_demand_and_done_then(books: Books) -> None:
+    unknown(books, 7)
+    plan = books.plan(as_of=as_of(books))
+    assert settled(books, plan) == {"adopt": 1, "settle-absent": 1}
+    after = books.everything()
+    assert settled(books, plan) == {}
+    assert books.everything() == after
+    (piece,) = books.app.history("sync/order:7").evidence
+    assert "the source does not have it" in piece.owner
+    assert books.sync(7) == "inv-2"
+    assert [row["reference"] for row in books.invoices] == [1, 7]
+
+
+def test_so_is_a_guarded_function(books: Books) -> None:
+    unknown(books, 2, guarded=True)
+    rows = [{"reference": 1, "text": "receipt 1"}]
+    plan = books.app.rebuild(books.charge, rows, key=KEY, result=lambda row: row["text"], as_of=as_of(books))
+    assert settled(books, plan) == {"adopt": 1, "settle-absent": 1}
+    assert books.charge(2) == "receipt 2"
+    assert books.charged == [2, 2]
+
+
+def test_unasked_it_is_left_to_a_person_and_may_be_settled_later(books: Books) -> None:
+    unknown(books, 7)
+    plan = books.plan(as_of=as_of(books))
+    assert books.apply(plan) == {"absent": 1, "adopt": 1}
+    assert books.run(7).state == "review"
+    assert settled(books, plan) == {"settle-absent": 1}
+
+
+UNSURE: dict[str, Callable[[Books], dict[str, Any]]] = {
+    "nobody says when it was read": lambda books: {},
+    "it was read before the run stopped": lambda books: {"as_of": as_of(books, 7_300)},
+    "it was read soon after the run stopped": lambda books: {"as_of": as_of(books, 3_700)},
+    "it tells of other steps": lambda books: {"as_of": as_of(books), "steps": {"mail": lambda row: row["id"]}},
+}
+
+
+@pytest.mark.parametrize("why", UNSURE)
+def test_a_source_that_does_not_prove_it_settles_nothing(books: Books, why: str) -> None:
+    unknown(books, 7)
+    plan = books.plan(**UNSURE[why](books))
+    assert settled(books, plan) == {"absent": 1, "adopt": 1}
+    assert books.run(7).state == "review"
+
+
+@pytest.mark.parametrize("rows", [[], [{"reference": 1, "id": "inv-1"}, {"id": "whose?"}]])
+def test_an_empty_source_and_one_with_rows_of_nobody_settle_nothing(books: Books, rows: list[dict[str, Any]]) -> None:
+    unknown(books, 7)
+    books.invoices[:] = rows
+    assert "settle-absent" not in settled(books, books.plan(as_of=as_of(books)))
+    assert books.run(7).state == "review"
+
+
+def test_what_the_source_no_longer_says_is_not_recorded(books: Books) -> None:
+    unknown(books, 7)
+    books.invoices += [{"reference": n, "id": f"old-{n}"} for n in (2, 3, 4)]
+    plan, before = books.plan(as_of=as_of(books)), books.everything()
+    books.invoices[:] = [row for row in books.invoices if row["reference"] != 2]  # voided since
+    books.invoices[-1]["id"] = "new-4"  # replaced by another one
+    books.invoices.append({"reference": 7, "id": "late"})  # it arrived after all
+    fresh = books.plan(as_of=as_of(books))
+    with pytest.raises(Misuse, match="for 3 of its keys"):
+        books.app.apply_rebuild(plan, settle_absent=1, fresh=fresh, changed=2)
+    assert books.everything() == before
+    done = books.app.apply_rebuild(plan, settle_absent=1, fresh=fresh, changed=3)
+    assert (done.applied, sorted(done.skipped)) == ({"adopt": 2}, ["order:2", "order:4", "order:7"])
+    assert books.run(7).state == "review"
+
+
+def test_what_the_ledger_got_since_is_no_change_of_the_source(books: Books) -> None:
+    books.invoices += [{"reference": n, "id": f"old-{n}"} for n in (1, 2, 3)]
+    plan = books.plan()
+    assert books.app.apply_rebuild(plan, fresh=books.plan()).applied == {"adopt": 3}
+    again = books.app.apply_rebuild(plan, fresh=books.plan())
+    assert (again.applied, len(again.skipped)) == ({}, 3)
+
+
+def test_over_the_cap_nothing_at_all_is_applied(books: Books) -> None:
+    unknown(books, 5, 6, 7)
+    plan, before = books.plan(as_of=as_of(books)), books.everything()
+    with pytest.raises(Misuse, match="3 outcomes"):
+        settled(books, plan, most=2)
+    assert books.everything() == before
+    assert settled(books, plan, most=3) == {"adopt": 1, "settle-absent": 3}
+
+
+def test_what_a_person_or_a_worker_took_up_since_is_not_settled(books: Books) -> None:
+    unknown(books, 6, 7)
+    plan = books.plan(as_of=as_of(books))
+    books.loses.add(6)
+    books.app.settle_run("sync/order:6", "did-not-happen", by="ada")
+    with pytest.raises(NeedsReview):
+        books.sync(6)
+    books.app.settle_run("sync/order:7", "happened", by="ada", result={"id": "ada's"})
+    done = books.app.apply_rebuild(plan, settle_absent=5)
+    assert (done.applied, sorted(done.skipped)) == ({"adopt": 1}, ["order:6", "order:7"])
+    assert (books.run(6).state, books.sync(7)) == ("review", "ada's")
+
+
+def test_a_run_taken_up_at_the_last_moment_is_not_settled(books: Books) -> None:
+    """Between the look at its version and the write."""
+    unknown(books, 7)
+    run = books.run(7)
+    decision = ReviewDecision("did-not-happen", "rebuild", step="invoice")
+    books.app.settle_run("sync/order:7", "did-not-happen", by="ada")
+    books.loses.add(7)
+    with pytest.raises(NeedsReview):
+        books.sync(7)
+    with pytest.raises(Misuse, match="has changed"):
+        block(settle_run(books.app.store, run.at, decision, version=run.version))
+
+
+def test_a_time_to_come_or_without_a_zone_is_refused(books: Books) -> None:
+    for wrong in (as_of(books, -60), as_of(books, 60).replace(tzinfo=None)):
+        with pytest.raises(Misuse, match="cannot have been read at"):
+            books.plan(as_of=wrong)
 
 
 def test_another_receipt_is_evidence_and_the_result_stays(books: Books) -> None:
@@ -152,6 +300,26 @@ def test_another_receipt_is_evidence_and_the_result_stays(books: Books) -> None:
     assert books.sync(1) == "inv-1"
     (piece,) = books.app.history("sync/order:1").evidence
     assert "another one is on record" in piece.owner
+
+
+def test_a_contradiction_is_a_finding_which_a_second_apply_does_not_repeat(books: Books) -> None:
+    for order in (1, 2):
+        books.sync(order)
+    books.refuses.add(3)
+    with pytest.raises(NotDone):
+        books.sync(3)
+    books.invoices[:] = [{"reference": 1, "id": "other"}, {"reference": 3, "id": "inv-3"}]
+    plan = books.plan()
+    assert books.apply(plan) == {"differs": 1, "failed": 1, "missing": 1}
+    found = {one.key: (one.check, one.seen) for one in books.app.findings(name="ledger-rebuilds")}
+    assert found == {
+        "sync/order:1": ("rebuild-differs", 1),
+        "sync/order:2": ("rebuild-missing", 1),
+        "sync/order:3": ("rebuild-failed", 1),
+    }
+    after = books.everything()
+    assert books.apply(plan) == {}
+    assert books.everything() == after
 
 
 def test_what_is_done_and_missing_in_the_source_is_evidence(books: Books) -> None:
