@@ -1,0 +1,184 @@
+"""The values of expressions: plain JSON, with exact numbers. How they are compared, added, shown and accessed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from typing import Any
+
+from ..flows.engine.step_errors import BrokenFlowText
+from ..keys.canonical import decimal_text
+
+__all__ = [
+    "EXACT",
+    "LONGEST_TEXT",
+    "QUOTIENT",
+    "BadValue",
+    "Missing",
+    "added",
+    "bounded",
+    "compared",
+    "contains",
+    "exact",
+    "is_number",
+    "items_of",
+    "kind_of",
+    "number",
+    "same_word",
+    "shown",
+    "step_into",
+    "text_of",
+    "truth",
+]
+
+
+LONGEST_TEXT = 100_000
+LONGEST_LIST = 10_000
+MOST_BITS = 4_096
+
+EXACT = Context(prec=200, traps=[InvalidOperation, DivisionByZero, Overflow])
+QUOTIENT = Context(prec=15, traps=[InvalidOperation, DivisionByZero, Overflow])  # as many digits as any float keeps
+
+
+class BadValue(ValueError):
+    """A value that does not fit the operation."""
+
+
+def shown(value: Any) -> str:
+    """Return a value for an error message: short, and never a whole payload."""
+    if isinstance(value, dict | list):
+        return "a map" if isinstance(value, dict) else "a list"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else value[:40] + "…")
+    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if not is_number(value) else str(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def number(value: Any) -> int | Decimal:
+    """Return a number for calculation: whole numbers exactly, fractions in decimal."""
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return value
+    raise BadValue(f"{shown(value)} is no number; write number(x) if it is a text of one")
+
+
+def compared(a: Any, b: Any, holds: Callable[[Any, Any], bool], *, ordered: bool = True) -> bool:
+    """Compare two values. Of two different kinds, neither is the larger."""
+    if is_number(a) and is_number(b):
+        return holds(number(a), number(b))
+    if ordered and not (isinstance(a, str) and isinstance(b, str)):
+        raise BadValue(f"{shown(a)} and {shown(b)} have no order; compare two numbers, or two texts")
+    if isinstance(a, list | dict) and isinstance(b, list | dict):
+        return holds(_comparable(a), _comparable(b))
+    return holds((kind_of(a), a), (kind_of(b), b))
+
+
+def kind_of(value: Any) -> str:
+    return "number" if is_number(value) else type(value).__name__
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _comparable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    return ("number", Decimal(number(value))) if is_number(value) else (kind_of(value), value)
+
+
+def text_of(value: Any) -> str:
+    """Return a value's text: numbers in plain digits. Lists, maps and null have none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float | Decimal):
+        return decimal_text(Decimal(number(value)))
+    raise BadValue(f"{shown(value)} has no text; name a field of it, or write json(x)")
+
+
+class Missing(BrokenFlowText):
+    """A name that an expression or a text reads is missing. Retrying cannot help: the data will be the same."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}", final=True)
+        self.path = path
+
+
+def step_into(value: Any, at: Any, path: str) -> Any:
+    """Return the field or item of a value. `path` is what an error calls it."""
+    if isinstance(value, dict) and isinstance(at, str):
+        if at in value:
+            return value[at]
+        raise Missing(path, f"there is none; there {'is' if len(value) == 1 else 'are'} {_listed(value)}")
+    if isinstance(value, list) and isinstance(at, int) and not isinstance(at, bool):
+        if -len(value) <= at < len(value):
+            return value[at]
+        raise Missing(path, f"the list has {len(value)} item{'s' * (len(value) != 1)}")
+    raise Missing(path, f"what it is looked for in is {shown(value)}")
+
+
+def _listed(value: dict[str, Any]) -> str:
+    names = ", ".join(list(value)[:8])
+    return f"{names}, …" if len(value) > 8 else names or "nothing in it"
+
+
+def truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise BadValue(f"{shown(value)} is neither true nor false; compare it with something, as in x > 0 or x != null")
+
+
+def items_of(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise BadValue(f"{shown(value)} is no list")
+
+
+def contains(container: Any, item: Any) -> bool:
+    if isinstance(container, str):
+        if not isinstance(item, str):
+            raise BadValue(f"{shown(item)} is looked for in a text; write text(x) in …")
+        return item in container
+    if isinstance(container, dict):
+        return isinstance(item, str) and item in container
+    return any(compared(item, one, operator.eq, ordered=False) for one in items_of(container))
+
+
+def same_word(a: Any, b: Any) -> bool:
+    if a is None or b is None or isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    raise BadValue("is compares with null, true and false only; write ==")
+
+
+def added(a: Any, b: Any) -> Any:
+    if isinstance(a, str) and isinstance(b, str):
+        return bounded(a + b)
+    if isinstance(a, list) and isinstance(b, list):
+        return bounded(a + b)
+    if isinstance(a, str) or isinstance(b, str):
+        raise BadValue(f"{shown(a)} + {shown(b)}: a text and something else; write text(x), or number(x)")
+    return exact(a, b, EXACT.add, operator.add)
+
+
+def exact(a: Any, b: Any, decimal_work: Callable[..., Decimal], int_work: Callable[[int, int], int]) -> Any:
+    left, right = number(a), number(b)
+    if isinstance(left, int) and isinstance(right, int):
+        return bounded(int_work(left, right))
+    return bounded(decimal_work(Decimal(left), Decimal(right)))
+
+
+def bounded(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise BadValue(f"its text is longer than {LONGEST_TEXT:,} characters")
+    if isinstance(value, list) and len(value) > LONGEST_LIST:
+        raise BadValue(f"its list is longer than {LONGEST_LIST:,} items")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise BadValue("its number is too large")
+    return value

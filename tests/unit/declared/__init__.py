@@ -1,0 +1,1 @@
+"""Flows in files."""

@@ -1,0 +1,70 @@
+"""Secrets of connections: read from variables and files when they are needed, for every kind of connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from tests.unit.declared.books import HEAD, ORDER, declare
+from twiceproof import Misuse
+from twiceproof.declared.connections import Connections, secret_of
+from twiceproof.declared.drafts import StandIns
+from twiceproof.declared.effects import asking
+from twiceproof.declared.model import NotifySpec
+from twiceproof.declared.reading import read_flow
+
+POST = "uses: [books]\nsteps:\n  - step: one\n    http: PUT books /one\n    repeat: safe\n"
+
+
+@pytest.mark.parametrize(
+    ("side", "header", "value"),
+    [
+        ("bearer: file:SECRET", "authorization", "Bearer canary-1"),
+        ("user: ada, password: file:SECRET", "authorization", "Basic YWRhOmNhbmFyeS0x"),
+        ('headers: {X-Api-Key: "file:SECRET"}', "x-api-key", "canary-1"),
+    ],
+)
+def test_a_secret_in_a_file_is_sent_and_never_its_name(app, tmp_path, books, side, header, value):
+    secret = tmp_path / "secret"
+    secret.write_text("canary-1\n")
+    side = side.replace("SECRET", str(secret))
+    bill = declare(app, tmp_path, HEAD + POST, f'books: {{live: {{http: "{books.url}", {side}}}}}\n')
+    bill(ORDER)
+    ((_, _, _, headers),) = books.requests
+    assert headers[header] == value
+    secret.write_text("canary-2\n")  # it is rotated: the next request has the new one
+    bill({**ORDER, "id": 8})
+    assert books.requests[-1][3][header] != value
+    assert b"canary" not in (tmp_path / "ledger.db").read_bytes()
+
+
+def test_a_databases_address_may_be_in_a_file(app, tmp_path):
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    (tmp_path / "address").write_text(f"sqlite:///{tmp_path}/shop.db\n")
+    steps = "uses: [db]\nsteps:\n  - {step: row, sql: db, upsert: {table: orders, by: [id], row: {id: =order.id}}}\n"
+    steps += "  - {step: rows, sql: db, query: SELECT count(*) AS n FROM orders}\nreturns: =rows[0].n\n"
+    bill = declare(app, tmp_path, HEAD + steps, f"db: {{live: {{sql: 'file:{tmp_path}/address'}}}}\n")
+    assert bill(ORDER) == 1
+
+
+def test_a_file_that_is_missing_or_empty_is_told_by_its_name(tmp_path):
+    with pytest.raises(Misuse, match="nothing cannot be read"):
+        secret_of(f"file:{tmp_path}/nothing").values()
+    (tmp_path / "empty").write_text(" \n")
+    with pytest.raises(Misuse, match="empty is empty"):
+        secret_of(f"file:{tmp_path}/empty").values()
+    assert str(tmp_path) in repr(secret_of(f"file:{tmp_path}/empty"))
+
+
+def test_a_notice_of_a_draft_says_so(tmp_path):
+    def line(known: Connections) -> Any:
+        return asking(NotifySpec(notify="chat", text="Order 7"), known)({}).describe()
+
+    (tmp_path / "connections.yaml").write_text("chat: {live: {log: true}, draft: {log: true}}\n")
+    known = Connections.read(tmp_path / "connections.yaml")
+    read = read_flow("flow: x\ninput: {a: text}\nkey: k:{a}\nuses: [chat]\nsteps: [{notify: chat, text: Order 7}]\n")
+    assert line(known) == {"log": "Order 7"}
+    assert line(StandIns(read, known, frozenset()).connections()) == {"log": "DRAFT: Order 7"}
