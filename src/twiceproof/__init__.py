@@ -8,6 +8,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .app.app import App
     from .claims.claim import Busy, Done, Failed, Held, InReview, Mismatch
+    from .declared.flow_files import load_flows
     from .effects.base import Absent, Happened, Unknown
     from .effects.duplicate_alerts import Notice, to_email, to_log, to_webhook
     from .effects.providers import provider
@@ -126,6 +127,7 @@ __all__ = [
     "env",
     "fingerprint",
     "keyed",
+    "load_flows",
     "provider",
     "stage",
     "to_email",
@@ -146,6 +148,7 @@ _HOMES = {
         "InReview",
         "Mismatch",
     ),
+    ".declared.flow_files": ("load_flows",),
     ".effects.base": (
         "Absent",
         "Happened",

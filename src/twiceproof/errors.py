@@ -272,7 +272,7 @@ class StoreError(TwiceproofError):
 
 class StoreUnavailable(StoreError):
     """No answer. Carries `unsure`: whether what was being written may have landed; `closed` where it was closed here;
-    `held` where another transaction has locked what was to be written.
+    `held` where another transaction has locked what was to be written; `ending` where the process is about to end.
 
     Next: check the store, and try again.
     """

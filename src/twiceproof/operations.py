@@ -157,16 +157,10 @@ async def await_(operation: Operation[R]) -> R:
     raise own
 
 
-class InThread(Request[R]):
+class InThread(Inline[R]):
     """Blocking work, done on a thread for an awaiting caller."""
 
-    __slots__ = ("_work",)
-
-    def __init__(self, work: Callable[[], R]) -> None:
-        self._work = work
-
-    def block(self) -> R:
-        return self._work()
+    __slots__ = ()
 
     async def wait(self) -> R:
         import asyncio

@@ -44,16 +44,27 @@ class RecordKind(Struct, frozen=True):
     beside_run: bool = False  # lies in a run's space and is removed with that run
     expires: bool = False  # has a time of its own, after which a sweep removes it
     points_to_run: bool = False  # leads to a run from another space, and is kept for as long as that run
+    by_family: bool = False  # SQL stores have an index of it by the first two parts of its space
 
 
 RECORD_KINDS: dict[str, RecordKind] = {}  # by name, in the order in which they were registered
 
 
-def record_kind(name: str, *, beside_run: bool = False, expires: bool = False, points_to_run: bool = False) -> str:
-    """Register a kind of record and return its name. The module that writes such records calls this at import."""
+def record_kind(
+    name: str,
+    *,
+    beside_run: bool = False,
+    expires: bool = False,
+    points_to_run: bool = False,
+    by_family: bool = False,
+) -> str:
+    """Register a kind of record and return its name. The module that writes such records calls this at import.
+
+    `by_family` needs an index in the schema of each SQL store, which names the kind.
+    """
     if not (name.isascii() and name.islower() and len(name) <= 64):
         raise ValueError(f"{name!r} is not the name of a kind of record; use up to 64 small letters.")
-    kind = RecordKind(name, beside_run, expires, points_to_run)
+    kind = RecordKind(name, beside_run, expires, points_to_run, by_family)
     if RECORD_KINDS.setdefault(name, kind) != kind:
         raise ValueError(f"The kind of record {name!r} is registered twice, with different properties.")
     return name
@@ -143,7 +154,8 @@ Write = Insert | Replace | Remove | Check
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Writes to one space that land together or not at all. The nonce recognises them again.
+    """Writes that land together or not at all, to one space or, for engines that link spaces, to that of the first
+    write and to `others`, space by space. The nonce recognises them again.
 
     `also` is a batch of another space that goes into the same commit and lands or not on its own.
     """
@@ -151,10 +163,15 @@ class Batch(Struct, frozen=True, gc=False):
     writes: Sequence[Write]
     nonce: str
     also: Batch | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def space(self) -> str:
         return self.writes[0].at.space
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        return self.writes[0].at.space, *self.others
 
 
 class Found(Struct, frozen=True, gc=False):
@@ -195,11 +212,16 @@ Outcome = Written | Conflict | Lost
 
 
 class Page(Struct, frozen=True, gc=False):
-    """Part of a scan. `after` continues it; None means that this was the last part."""
+    """Part of a scan. `after` continues it; None means that this was the last part.
+
+    `cursors` has one for each record, in order, so that a reader can stop within a page, or go back from its first
+    record. It is empty where one space was asked for, or where the service continues only whole pages.
+    """
 
     records: Sequence[Record]
     after: str | None
     now: float
+    cursors: Sequence[str] = ()
 
 
 class Due(Struct, frozen=True, gc=False):

@@ -72,10 +72,10 @@ def _passwords(url: str) -> list[str]:
 
 # C0 and C1 controls, line separators, everything that turns the direction of writing, half surrogates, and everything
 # that Unicode has shown as nothing (Default_Ignorable_Code_Point): fillers, joiners, variation selectors, tags. A blank
-# of Braille, too.
+# of Braille and a note without a head, too.
 INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]"
 )
 

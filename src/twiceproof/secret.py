@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from .errors import Misuse
 
-__all__ = ["Env", "Secret", "env", "secrets_of"]
+__all__ = ["Env", "Secret", "SecretFile", "env", "secrets_of"]
 
 
 class Env:
@@ -46,13 +47,43 @@ class Env:
         return env, self.names
 
 
+class SecretFile(Env):
+    """A secret in a file of its own, as containers are given them: read each time it is needed, like a variable."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        super().__init__((str(path),), {})
+        self._path = path
+
+    def __call__(self) -> tuple[str, ...]:
+        try:
+            text = self._path.read_text("utf-8").strip()
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise Misuse(f"{self._path} cannot be read ({why}); put the secret into that file.") from None
+        return (text,) if text else ()
+
+    def values(self) -> tuple[str, ...]:
+        found = self()
+        if not found:
+            raise Misuse(f"{self._path} is empty; put the secret into that file.")
+        return found
+
+    def __repr__(self) -> str:
+        return f"SecretFile({str(self._path)!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SecretFile, (self._path,)
+
+
 Secret = str | Env | Sequence[str | Env]
 
 
 def env(*names: str) -> Env:
     """Return a secret that is read from the environment each time it is needed: `env("STRIPE_SECRET")`.
 
-    While it is rotated there are two: `env("STRIPE_SECRET", "STRIPE_SECRET_OLD")`.
+    `names` are two while it is rotated: `env("STRIPE_SECRET", "STRIPE_SECRET_OLD")`.
     """
     if not names or not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
         # The value is not repeated: it may be the secret itself, which must not get into a log.

@@ -1,4 +1,5 @@
-"""Background threads, delayed calls, fork hooks, spinning before sleeping, exceptions raised by signal handlers.
+"""Background threads, delayed calls, calls with a time limit, fork hooks, spinning before sleeping, and exceptions
+raised by signal handlers.
 
 Fork hooks: the interpreter keeps everything given to `os.register_at_fork` until it exits, so there is one hook that
 calls the living objects by weak reference. A process that had opened thousands of apps would otherwise pay for all of
@@ -16,8 +17,9 @@ import logging
 import os
 import signal
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -27,16 +29,32 @@ __all__ = [
     "BackgroundThread",
     "DelayedCall",
     "SerialThread",
+    "ThreadGroup",
     "ThreadRun",
     "at_fork",
+    "call_within",
     "raised_by_signal_handler",
     "reraise_signal_exception",
     "run_within",
+    "start_thread",
 ]
 
 
+T = TypeVar("T")
+
+
+def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
+    """Start a daemon thread: it cannot keep the process from ending."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 class DelayedCall(threading.Thread):
-    """As `threading.Timer`, and it can be made to run now: a process that is ending can start no thread."""
+    """As `threading.Timer`, and it can be made to run now: a process that is ending can start no thread.
+
+    Unlike a `BackgroundThread` it keeps alive what it calls: what was counted or noted is not lost with its owner.
+    """
 
     def __init__(self, seconds: float, do: Callable[[], None], name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -64,9 +82,8 @@ def run_within(seconds: float, work: Callable[[], object], name: str) -> bool:
 
     A process that is ending can start no thread: then it is done on this one.
     """
-    thread = threading.Thread(target=work, name=name, daemon=True)
     try:
-        thread.start()
+        thread = start_thread(work, name)
     except RuntimeError:
         work()
         return True
@@ -74,7 +91,66 @@ def run_within(seconds: float, work: Callable[[], object], name: str) -> bool:
     return not thread.is_alive()
 
 
-T = TypeVar("T")
+def call_within(
+    seconds: float, calls: Sequence[Callable[[], T]], name: str, *, at_once: int = 8
+) -> list[T | Exception | None]:
+    """Make calls on a few daemon threads, and leave them behind when the time is over.
+
+    The result of a call that raised is its error; of one that is still running, TimeoutError; of one that had not
+    begun, None: it never begins.
+    """
+    results: list[T | Exception | None] = [None] * len(calls)
+    waiting = list(enumerate(calls))[::-1]
+    mutex, done = threading.Lock(), threading.Event()
+    left = [len(calls)]
+
+    def work() -> None:
+        while True:
+            with mutex:
+                if not waiting:
+                    return
+                at, call = waiting.pop()
+                results[at] = TimeoutError()
+            result = _result_or_error(call)
+            with mutex:
+                results[at] = result
+                left[0] -= 1
+                if left[0] == 0:
+                    done.set()
+
+    for _ in calls[:at_once]:
+        start_thread(work, name)
+    if calls:
+        done.wait(max(0.0, seconds))
+    with mutex:
+        waiting.clear()
+        return list(results)
+
+
+def _result_or_error(call: Callable[[], T]) -> T | Exception:
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - the caller gets it as the result
+        return error
+
+
+class ThreadGroup:
+    """Daemon threads that end by themselves once their work is told to, and are waited for together."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+
+    def start(self, work: Callable[[], object], name: str) -> None:
+        self._threads.append(start_thread(work, name))
+
+    def join(self, seconds: float) -> int:
+        """Wait for all of them, at most so long. Return how many have not ended by then."""
+        until = time.monotonic() + seconds  # of threads, which no injected clock moves
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return sum(thread.is_alive() for thread in self._threads)
+
+
 Owner = TypeVar("Owner")
 Call = Callable[[Any], None]
 

@@ -1,1 +1,1 @@
-"""The app: opens the store, wires the parts, closes them."""
+"""The app: opens the store, wires its services, closes them."""

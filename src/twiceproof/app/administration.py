@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -10,27 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from ..claims.claim import NO_RESULT, REVIEW, RUN, address_of, is_short_id, parse_space, space_of, validate_name
 from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
+from ..claims.error_messages import one_write_store
 from ..claims.once import Once
-from ..claims.policy import Duration
 from ..claims.results import ResultType, encode_given_result
-from ..effects.duplicate_alerts import EVENTS
 from ..errors import Misuse
 from ..flows.engine.context import giving, is_on_loop
 from ..flows.flow import Flow
 from ..flows.handle import AttachedHandle, Handle
 from ..flows.runtime import Runtime, Tenants, own_approval, own_run
 from ..flows.waits.records import ARRIVAL_KIND, Approval, Decided, Delivered, deliver, encode_payload, request_address
-from ..flows.workers.due_work import DueWork, IncidentScan
+from ..flows.workers.due_work import DueWork
 from ..keys import validate_key
-from ..keys.duration import seconds
 from ..operations import Operation, await_, block
 from ..records import Address
-from ..stores.grouped import GroupedStore
 from .functions import step_of
 
 if TYPE_CHECKING:
-    from ..effects.duplicate_alerts import Hook
-    from ..effects.incidents import Incidents
+    from ..claims.acts import ActShape
     from ..flows.external_ids import IdLink
     from ..flows.history.fork import Forked
     from ..flows.history.review import SettledRun, Verdict
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Administration"]
 
-
 NOTHING: Any = object()  # as opposed to the result None
 LONGEST_NOTE = 2_000
 
@@ -48,12 +42,11 @@ LONGEST_NOTE = 2_000
 class Administration:
     """The methods of an app that are called from outside of flows. A run is named by its id, or as "flow/key"."""
 
-    parts: Runtime
+    runtime: Runtime
     operations: dict[str, Once]
     flows: MutableMapping[str, Flow]
     tally: DuplicateCounter
-    duties: list[DueWork]
-    incidents: list[Incidents]
+    due_work: list[DueWork]
     tenants: Tenants
 
     # -- runs ------------------------------------------------------------------------------------
@@ -69,24 +62,24 @@ class Administration:
         until: float | None = None,
         limit: int = 100,
     ) -> list[RunShape]:
-        """Return runs, those in review first.
+        """Return runs, the newest first.
 
         Args:
             flow: Only of this flow.
             state: Only in this state; by default in any.
             key: Only with this key.
-            prefix: Only with keys that begin so.
+            prefix: Only with keys that begin with this text.
             since: Only those that changed at this time or later, in seconds since 1970.
             until: Only those that changed before this time.
             limit: How many at most.
         """
-        from ..flows.history.queries import ALL, EVERY_STATE, Filter, list_runs
+        from ..flows.history.queries import ALL, EVERY_STATE, Filter, all_runs
 
         if state and state not in (*EVERY_STATE, ALL):
             raise Misuse(f"{state!r} is no state of a run; say one of {', '.join(EVERY_STATE)}, or {ALL}.")
-        which = Filter(self.parts.tenant, flow, key, prefix, since, until)
+        which = Filter(self.runtime.tenant, flow, key, prefix, since, until)
         states = EVERY_STATE if state in ("", ALL) else (state,)
-        return list(block(list_runs(self.parts.store, which, states, limit=limit)).runs)
+        return block(all_runs(self.runtime.store, which, states, limit=limit))
 
     def history(self, run: str) -> WholeRun:
         """Return everything about one run: its steps, late evidence, and what to do next.
@@ -96,7 +89,7 @@ class Administration:
         """
         from ..flows.history.queries import look_at_run
 
-        return block(look_at_run(self.parts.store, self._place(run)))
+        return block(look_at_run(self.runtime.store, self._place(run)))
 
     def review(
         self, *, flow: str = "", since: float | None = None, until: float | None = None, limit: int = 1_000
@@ -140,29 +133,31 @@ class Administration:
         kept = NO_RESULT if result is NOTHING else encode_given_result(result)
         at = self._place(run)
         word = ReviewDecision(verdict, by, note, step, kept, evidence, did)
-        return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at), where=self.parts.where))
+        return block(settle_run(self.runtime.store, at, word, life=self.runtime.life_of(at), where=self.runtime.where))
 
-    def retry_run(self, run: str) -> str:
+    def retry_run(self, run: str, *, by: str = "") -> str:
         """Queue a run that failed, or whose flow has changed, and return its id. Steps that are done stay done.
 
         Args:
             run: The run's id, or "flow/key".
+            by: Who asked for it: `app.acts` shows it.
         """
         from ..flows.history.review import retry_run
 
-        return block(retry_run(self.parts.store, self._place(run), self.parts.where))
+        return block(retry_run(self.runtime.store, self._place(run), self.runtime.where, by=by))
 
-    def fork_run(self, run: str, *, key: str, from_step: str = "") -> Forked:
+    def fork_run(self, run: str, *, key: str, from_step: str = "", by: str = "") -> Forked:
         """Start a new run with the input of another one.
 
         Args:
             run: The run's id, or "flow/key".
             key: The key of the new run.
             from_step: Keep the results of all steps before this one.
+            by: Who asked for it: `app.acts` shows it.
         """
         from ..flows.history.fork import fork_run
 
-        return block(fork_run(self.parts.store, self._place(run), key, from_step))
+        return block(fork_run(self.runtime.store, self._place(run), key, from_step, by=by))
 
     def ids(self, name: str) -> list[IdLink]:
         """Return the ids that external systems gave to the steps of a run, or the runs behind such an id.
@@ -170,15 +165,9 @@ class Administration:
         Args:
             name: A run's id, its key, "flow/key", or the external id.
         """
-        from ..flows.external_ids import ids_of, runs_by_external_id
+        from ..flows.external_ids import ids_named
 
-        store, tenant = self.parts.store, self.parts.tenant
-        links = block(runs_by_external_id(store, tenant, name))
-        with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
-            links += block(ids_of(store, self._place(name)))
-        for flow in self.flows:
-            links += block(ids_of(store, address_of(tenant, flow, validate_key(name), RUN)))
-        return list(dict.fromkeys(links))
+        return block(ids_named(self.runtime.store, self.runtime.tenant, name, self.flows))
 
     def progress(self, run: str) -> Progress:
         """Return how far a run is: `{"reserve": {"done": 812, "failed": 3}}`.
@@ -188,7 +177,7 @@ class Administration:
         """
         from ..flows.parallel.each import progress_of
 
-        return block(progress_of(self.parts.store, self._place(run).space))
+        return block(progress_of(self.runtime.store, self._place(run).space))
 
     def correlate(self, correlation: str) -> AbstractContextManager[None]:
         """Give runs that are called or started in a `with` block a correlation id: `with app.correlate(request_id):`.
@@ -208,7 +197,7 @@ class Administration:
             flow: The flow's name, with `key` instead of an id.
             key: The run's key.
         """
-        tenant = self.parts.tenant
+        tenant = self.runtime.tenant
         if run is not None and is_short_id(run) and is_on_loop():
             return AttachedHandle(lambda: self._look_up(tenant, run), run)
         if run is not None:
@@ -220,12 +209,12 @@ class Administration:
         return AttachedHandle(self._handle_at(at))
 
     def _look_up(self, tenant: str, run: str) -> Operation[Handle]:
-        return self._handle_at((yield from own_run(self.parts.store, tenant, run)))
+        return self._handle_at((yield from own_run(self.runtime.store, tenant, run)))
 
     def _handle_at(self, at: Address) -> Handle:
         known = self.flows.get(parse_space(at.space).operation)
         results = known.results if known else ResultType(_plain, "run")
-        return Handle(self.parts, at, results)
+        return Handle(self.runtime, at, results)
 
     def compensate_duplicate(
         self,
@@ -245,12 +234,12 @@ class Administration:
 
         Args:
             step: The function under @app.step whose effect was duplicated.
-            result: What the step would have returned for the duplicate. What the run itself recorded is refused.
+            result: What the step would have returned for the duplicate. The run's own result is refused.
             by: Who found the duplicate.
             run: The run's id; or give `flow` and `key`.
             flow: The flow's name.
             key: The run's key.
-            arguments: What else the undo needs.
+            arguments: Further arguments of the undo.
             note: A remark that is kept with it.
             good_too: Allow it although the run has no record by which to tell the duplicate from the good one.
             undone: Whether an earlier undo of unknown outcome happened.
@@ -260,22 +249,22 @@ class Administration:
         declared = step_of(step, "app.compensate_duplicate")
         duplicate = DuplicateEffect(declared, result, arguments or {}, by, note, good_too, undone)
         drive = await_ if declared.undo is not None and declared.undo.is_async else block
-        return drive(compensate(self.parts, self._space(run, flow, key), duplicate, drive))
+        return drive(compensate(self.runtime, self._space(run, flow, key), duplicate, drive))
 
     def _space(self, run: str | None, flow: str | None, key: str | None) -> Operation[str]:
         if run is not None:
-            return (yield from own_run(self.parts.store, self.parts.tenant, run)).space
+            return (yield from own_run(self.runtime.store, self.runtime.tenant, run)).space
         if flow is None or key is None:
             raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
-        return space_of(self.parts.tenant, flow, validate_key(key))
+        return space_of(self.runtime.tenant, flow, validate_key(key))
 
     def _place(self, run: str) -> Address:
-        return block(own_run(self.parts.store, self.parts.tenant, run))
+        return block(own_run(self.runtime.store, self.runtime.tenant, run))
 
     # -- waits -----------------------------------------------------------------------------------
 
     def deliver(self, token: str, payload: Any = None) -> Delivered:
-        """End a wait by the token at the end of its callback URL. A second delivery returns what the first one said.
+        """End a wait by the token at the end of its callback URL. A second delivery returns the payload of the first.
 
         Args:
             token: The last part of the URL.
@@ -284,7 +273,7 @@ class Administration:
         from ..flows.waits.callbacks import deliver_by_token
 
         raw = encode_payload(payload, "The payload")
-        return block(deliver_by_token(self.parts.store, token, raw, mark=self.parts.owner()))
+        return block(deliver_by_token(self.runtime.store, token, raw, mark=self.runtime.owner()))
 
     def deliver_to(self, *, flow: str, key: str, name: str, payload: Any = None) -> Delivered:
         """End a wait by the run's key, where there is no URL: from another part of the same program.
@@ -297,9 +286,9 @@ class Administration:
         """
         from ..flows.waits.waiting import wait_name
 
-        space = space_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
+        space = space_of(self.runtime.tenant, validate_name("flow", flow), validate_key(key))
         at = Address(space, ARRIVAL_KIND, wait_name(name))
-        return block(deliver(self.parts.store, at, encode_payload(payload, "The payload"), mark=self.parts.owner()))
+        return block(deliver(self.runtime.store, at, encode_payload(payload, "The payload"), mark=self.runtime.owner()))
 
     def approvals(self, *, flow: str | None = None, limit: int = 1_000) -> list[Approval]:
         """Return the approvals that are pending.
@@ -310,8 +299,8 @@ class Administration:
         """
         from ..flows.waits.approvals import open_approvals
 
-        prefix = f"{self.parts.tenant}/" if flow is None else f"{self.parts.tenant}/{validate_name('flow', flow)}/"
-        return block(open_approvals(self.parts.store, prefix, limit))
+        prefix = f"{self.runtime.tenant}/" if flow is None else f"{self.runtime.tenant}/{validate_name('flow', flow)}/"
+        return block(open_approvals(self.runtime.store, prefix, limit))
 
     def decide(self, approval: str, approved: bool, *, by: str, note: str = "", shown: str | None = None) -> Decided:
         """Decide an approval. A second decision changes nothing.
@@ -327,20 +316,34 @@ class Administration:
 
         if not isinstance(approved, bool):
             raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
-        own_approval(self.parts.tenant, request_address(approval))
+        own_approval(self.runtime.tenant, request_address(approval))
         return block(
             decide(
-                self.parts.store,
+                self.runtime.store,
                 approval,
                 approved=approved,
                 by=validate_key(by),
                 note=note[:LONGEST_NOTE],
                 shown=shown or "",
-                mark=self.parts.owner(),
+                mark=self.runtime.owner(),
             )
         )
 
-    # -- duplicates and messages -----------------------------------------------------------------
+    def acts(self, *, by: str = "", operation: str = "", key: str = "", limit: int = 100) -> list[ActShape]:
+        """Return what people did: who settled, retried, cancelled, released, replayed or decided what, newest first.
+
+        Args:
+            by: Only of this person.
+            operation: Only about this flow or operation; "tokens" for those about tokens.
+            key: Only about this key.
+            limit: How many at most.
+        """
+        from ..claims.acts import list_acts
+
+        which = {"by": by, "operation": operation, "key": key, "limit": limit}
+        return list(block(list_acts(self.runtime.store, self.runtime.tenant, **which)).acts)  # type: ignore[arg-type]
+
+    # -- duplicates -----------------------------------------------------------------------------
 
     def duplicates(
         self, *, flow: str = "", source: str | None = None, since: float = 0.0, limit: int = 100
@@ -355,61 +358,7 @@ class Administration:
         """
         self.tally.flush()
         which = {"operation": flow, "source": source, "since": since, "limit": limit}
-        return block(most_blocked(self.parts.store, self.parts.tenant, **which))  # type: ignore[arg-type]
-
-    def notify_duplicates(self, hook: Hook, *, quiet: Duration = "10m", threshold: int = 10, name: str = "") -> None:
-        """Send a message when duplicates of a key were blocked often. One message per key and quiet period.
-
-        Args:
-            hook: What is called with the message.
-            quiet: How long no further message is sent about the same key, by any process.
-            threshold: How many blocked duplicates in this process, since the last message, are worth one.
-            name: Tells hooks apart across processes; by default their order.
-        """
-        from ..effects.duplicate_alerts import DuplicateAlerts
-
-        name = name or str(len(self.tally.told))
-        self.tally.told.append(
-            DuplicateAlerts(
-                self.parts.store,
-                hook,
-                name=name,
-                quiet=seconds(quiet, name="quiet"),
-                threshold=threshold,
-                clock=self.parts.clock,
-            )
-        )
-
-    def notify(
-        self, hook: Hook, *, on: str | Collection[str] = EVENTS, quiet: Duration = "10m", name: str = ""
-    ) -> None:
-        """Send a message about what needs attention. One message per flow, event and quiet period.
-
-        What happens meanwhile is in the next message. Runs do not wait for messages.
-
-        Args:
-            hook: What is called with the message.
-            on: Which events: "review" (a run or claim waits for review), "failure" (it failed for good),
-                "dead-letter" (a delivery could not be processed), "finding" (a reconciliation found something).
-            quiet: How long no further message is sent about the same, by any process.
-            name: Tells hooks apart across processes; by default their order.
-        """
-        from ..effects.incidents import Incidents
-
-        store = self.parts.store
-        if not isinstance(store, GroupedStore):
-            raise Misuse("This store does not tell what is written to it; open one by its URL: sqlite:///shop.db")
-        incidents = Incidents(
-            store,
-            hook,
-            on=on,
-            quiet=seconds(quiet, name="quiet"),
-            name=name or str(len(self.incidents)),
-            clock=self.parts.clock,
-        )
-        self.incidents.append(incidents)
-        store.on_commit.append(incidents.observe)
-        self.duties.append(IncidentScan(incidents))
+        return block(most_blocked(self.runtime.store, self.runtime.tenant, **which))  # type: ignore[arg-type]
 
     # -- workers ---------------------------------------------------------------------------------
 
@@ -425,6 +374,8 @@ class Administration:
         from ..flows.workers.presence import Presence
         from ..flows.workers.worker import Worker
 
+        if self.runtime.store.batch_limit == 1:
+            raise one_write_store("A worker")
         unknown = sorted(set(flows) - set(self.flows))
         if unknown:
             known = ", ".join(sorted(self.flows)) or "none"
@@ -432,9 +383,11 @@ class Administration:
         for flow in self.flows.values():
             if not flows or flow.name in flows:
                 flow.refuse_best_effort()
-        presence = partial(Presence, self.parts.store, self.parts.owner(), lambda: self._served(flows), concurrency)
-        beside = [] if flows else [make() for make in self.parts.root.beside_worker]
-        worker = Worker(self.parts, self.duties, concurrency=concurrency, flows=flows, presence=presence, beside=beside)
+        presence = partial(Presence, self.runtime.store, self.runtime.owner(), lambda: self._served(flows), concurrency)
+        beside = [] if flows else [make() for make in self.runtime.root.beside_worker]
+        worker = Worker(
+            self.runtime, self.due_work, concurrency=concurrency, flows=flows, presence=presence, beside=beside
+        )
         self.tenants.workers.add(worker)
         return worker
 
@@ -444,4 +397,4 @@ class Administration:
 
 
 def _plain() -> object:
-    """Of a flow that is not declared here, results come back as plain JSON."""
+    """The types of a flow that is not declared here: its results are plain JSON."""

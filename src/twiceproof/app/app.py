@@ -1,4 +1,4 @@
-"""The app: opens the store, wires the parts and closes them; inline claims; tenant views."""
+"""The app: opens the store, wires its services and closes them; inline claims; tenant views."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ..clock import Clock, Ids, system_clock
 from ..effects.incidents import Incidents
 from ..errors import Misuse
 from ..flows.flow import HIGH, LOW, NORMAL, Flow
-from ..flows.runtime import OfTenant, Runtime, Tenants
+from ..flows.runtime import OfTenant, Runtime, SharedDeclarations, Tenants
 from ..flows.step import Step
 from ..flows.triggers.poll import DuePolls
 from ..flows.triggers.schedule import DueSchedules
@@ -59,8 +59,11 @@ from .reconciliations import Reconciliations
 from .triggers import Triggers
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ..inbound.queues.consumer import Consumer
-    from ..reconcile.rebuild import RebuildPlan, RebuildTarget, Rebuilt
+    from ..reconcile.rebuild import Rebuilt
+    from ..reconcile.rebuild_plan import RebuildPlan, RebuildTarget
     from ..reconcile.reconciliation import Reconciliation
 
 __all__ = ["NEW_LEDGER", "App"]
@@ -113,44 +116,57 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
         self.new_ledger = new_file  # its path was inferred: from a wrong one, all work would be repeated
         if new_file is not None:
             ledgers.warning(NEW_LEDGER, new_file)
-        shelf = open_blob_store(self.settings.resources) if self.settings.resources else None
-        self.claims = ClaimManager(self.store, clock=clock, shelf=shelf)
-        self.operations: dict[str, Once] = {}
+        blobs = open_blob_store(self.settings.resources) if self.settings.resources else None
+        self.claims = ClaimManager(self.store, clock=clock, blobs=blobs)
         was_explicit = isinstance(store, str) or self.settings.store != url_as_given
         self._where = store_words(self.settings.store) if was_explicit else ()
+        self._start_housekeeping()
+        self._declare_nothing()
+        self._wire()
+
+    def _start_housekeeping(self) -> None:
         self._owner = Ids(_process_name)
         self._key_watch = KeyWatch()
         self.tally = DuplicateCounter(self.store, self.claims.duplicates, ids=self._owner)
         every = self.settings.sweep_every
-        self._housekeeper = Sweeper(self.store, clock=clock, every=every, also=(park_unfinished,))
-        self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.sweep_if_due)
+        self._housekeeper = Sweeper(self.store, clock=self.clock, every=every, also=(park_unfinished,))
+        self._heartbeat = Heartbeat(self.claims.renew, clock=self.clock, chore=self._housekeeper.sweep_if_due)
+        self.incidents: list[Incidents] = []
+
+    def _declare_nothing(self) -> None:
+        """What is declared on the app later."""
+        self.operations: dict[str, Once] = {}
         self.flows: MutableMapping[str, Flow] = {}
         self.steps: list[Step] = []
+        self.transactions: list[Step] = []
         self.hooks: MutableMapping[str, Hook] = {}
         self.consumers: MutableMapping[str, Consumer] = {}
-        self.tenants = Tenants(self.store, self.settings.tenant, clock)
+        self.reconciliations: dict[str, Reconciliation] = {}
+
+    def _wire(self) -> None:
+        """The shared services of flows, and the kinds of due work that workers carry out."""
+        self.tenants = Tenants(self.store, self.settings.tenant, self.clock)
         self._views: dict[str, App] = {}
-        self.parts = Runtime(
+        self.runtime = Runtime(
             self.claims,
             self._heartbeat,
             owner=self._owner,
             tenant=self.settings.tenant,
             where=self._where,
-            best_effort=best_effort,
+            best_effort=self.settings.best_effort,
             url=self.settings.url,
         )
-        self.parts.report_several = self._report_several
+        self.runtime.report_several = self._report_several
+        self.runtime.app = self
         self.schedules = DueSchedules(self.store)
         self.polls = DuePolls(self.store, self._heartbeat)
         ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
-        self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
-        self.incidents: list[Incidents] = []
-        self.reconciliations: dict[str, Reconciliation] = {}
+        self.due_work: list[DueWork] = [self.schedules, self.polls, *ranks]
 
-    def _report_several(self, space: str, step: str, found: Sequence[str]) -> Operation[None]:
+    def _report_several(self, space: str, step: str, found: Sequence[str], *, goes_on: bool) -> Operation[None]:
         from ..reconcile.looking import report_several
 
-        return report_several(self.store, space, step, found)
+        return report_several(self.store, space, step, found, goes_on=goes_on)
 
     # -- the ledger from the source of truth -----------------------------------------------------
 
@@ -163,6 +179,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
         result: Callable[[Mapping[str, Any]], Any] | None = None,
         steps: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
         whole: bool = True,
+        as_of: datetime | None = None,
     ) -> RebuildPlan:
         """Compare the source of truth with the ledger, and return a plan. Nothing is written.
 
@@ -173,25 +190,41 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
             result: Makes the operation's result from a row. Needed for a guarded function.
             steps: For a flow: by a step's name, what makes its result from a row.
             whole: Whether the rows are all that the source has. If not, nothing is called missing.
+            as_of: When reading them began. Without it, the plan settles nothing as not having happened.
         """
-        from ..reconcile.rebuild import plan_rebuild
+        from ..reconcile.rebuild_plan import plan_rebuild
 
         target = self._rebuild_target(operation)
-        return block(plan_rebuild(self.store, target, rows, key=key, result=result, steps=steps, whole=whole))
+        return block(
+            plan_rebuild(self.store, target, rows, key=key, result=result, steps=steps, whole=whole, as_of=as_of)
+        )
 
-    def apply_rebuild(self, plan: RebuildPlan | str | Path) -> Rebuilt:
-        """Do what a plan says: record what the ledger lacks, settle what was unknown, keep contradictions as evidence.
+    def apply_rebuild(
+        self,
+        plan: RebuildPlan | str | Path,
+        *,
+        settle_absent: int = 0,
+        fresh: RebuildPlan | str | Path | None = None,
+        changed: int = 0,
+    ) -> Rebuilt:
+        """Apply a plan: record what the ledger lacks, settle what was unknown, keep contradictions as evidence.
 
         No recorded result is changed, and what is under way is left alone. Applied twice, it writes nothing more.
 
         Args:
             plan: A plan, or the file that it was saved to.
+            settle_absent: How many unknown outcomes may be settled as not having happened, because the source lacks
+                them; by default none. With more of them in the plan, nothing is applied.
+            fresh: A second plan, made just now: keys about which the source has changed since are skipped.
+            changed: How many keys may be skipped so. With more of them, nothing is applied.
         """
-        from ..reconcile.rebuild import RebuildPlan, apply_rebuild, read_plan
+        from ..reconcile.rebuild import apply_rebuild
+        from ..reconcile.rebuild_plan import RebuildPlan, read_plan
 
         found = plan if isinstance(plan, RebuildPlan) else read_plan(plan)
+        again = read_plan(fresh) if isinstance(fresh, str | Path) else fresh
         target = self._rebuild_target(found.head.operation)
-        return block(apply_rebuild(self.store, self.claims, target, found))
+        return block(apply_rebuild(self.store, self.claims, target, found, settle_absent, again, changed))
 
     def _rebuild_target(self, operation: Any) -> RebuildTarget:
         from ..reconcile.rebuild import target_of
@@ -222,14 +255,14 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
         Args:
             operation: What the lines do; part of the claim's address.
             key: The key of the event.
-            payload: What repeated claims must agree in; another one raises `PayloadMismatch`. Left out, nothing is
-                compared.
+            payload: Data that must be equal in repeated claims; different data raises `PayloadMismatch`. Left out,
+                nothing is compared.
             on_duplicate: "reject" raises `Duplicate`, which carries the earlier result. With "return_prior" and "wait"
                 the block runs, and must look at `claim.held`.
             keep: How long the key is known after the work has ended.
             lease: How long a process that died keeps its claim. A living one renews it.
-            repeat: What the death of a process means, or an error that does not tell whether the work was done:
-                "never" parks the claim for review, "safe" runs the work again.
+            repeat: What the death of a process means, or an error that does not tell whether the work was done: "never"
+                parks the claim for review, "safe" runs the work again.
             on_failure: Whether a failure is recorded ("keep") or the key given back ("release").
             owner: A name that stays the same over restarts, and may enter again what it holds.
             link: A second name of the claim, shown in lists.
@@ -239,7 +272,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
         """
         policy = make_policy(
             operation,
-            tenant=self.parts.tenant if tenant is None else tenant,
+            tenant=self.runtime.tenant if tenant is None else tenant,
             on_duplicate=on_duplicate,
             on_failure=on_failure,
             repeat=repeat,
@@ -256,14 +289,14 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
             at=at,
             operation=policy.operation,
             key=valid,
-            owner=self.parts.owner() if owner is None else validate_key(owner),
+            owner=self.runtime.owner() if owner is None else validate_key(owner),
             lease=policy.lease,
             tenant=policy.tenant,
             fingerprint=asked,
             run=run_id(at.space),
             link=link and validate_key(link),
             repeat=policy.repeat,
-            where=self.parts.where,
+            where=self.runtime.where,
             reentrant=owner is not None,
             inline=True,
         )
@@ -285,9 +318,9 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
         known = self.operations.get(operation)
         life = known.policy.life if known else Lifetime(keep=None, keep_failed=None)
         word = Settlement(verdict, by, self.clock.now(), note)
-        at = address_of(self.parts.tenant, operation, validate_key(key))
+        at = address_of(self.runtime.tenant, operation, validate_key(key))
         kept = encode_given_result(result) if verdict == "happened" else NO_RESULT
-        return block(self.parts.claims.settle(at, word, result=kept, life=life, where=self.parts.where))
+        return block(self.runtime.claims.settle(at, word, result=kept, life=life, where=self.runtime.where))
 
     # -- tenants ---------------------------------------------------------------------------------
 
@@ -303,9 +336,9 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
         if view is None:
             view = copy.copy(self)
             view.settings = structs.replace(self.settings, tenant=validate_name("tenant", tenant))
-            view.parts = self.parts.of(tenant)
-            view.flows, view.hooks = OfTenant(self.flows, tenant), OfTenant(self.hooks, tenant)
-            view.consumers = OfTenant(self.consumers, tenant)
+            view.runtime = self.runtime.of(tenant)
+            view.flows = OfTenant(self.flows, tenant)
+            view.hooks, view.consumers = SharedDeclarations(self.hooks), SharedDeclarations(self.consumers)
             self._views[tenant] = view
             self.tenants.add(tenant)
         return view
@@ -318,7 +351,7 @@ class App(Declarations, Triggers, InFlow, Messaging, Reconciliations, Administra
 
     def close(self) -> None:
         """Finish what is under way and close the store. Later calls are refused."""
-        self.parts.flusher.stop()
+        self.runtime.flusher.stop()
         self.tally.stop()
         for incidents in self.incidents:
             incidents.stop()

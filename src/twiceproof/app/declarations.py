@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ..claims.claim import RUN
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
+from ..claims.error_messages import one_write_store
 from ..claims.once import Guard, Once
 from ..claims.policy import (
     DEFAULT_KEEP,
@@ -20,13 +21,13 @@ from ..claims.policy import (
     make_policy,
 )
 from ..claims.policy import Repeat as OnceRepeat
-from ..claims.request import Link, operation_name, refuse_bare
+from ..claims.request import Link, bound_otherwise, operation_name, place_of, refuse_bare
 from ..errors import Misuse
 from ..flows.engine.guarded_calls import guard_function
 from ..flows.flow import Flow, Priority, rank_of
 from ..flows.limits import make_limits
 from ..flows.ordering.declaration import By, OrderFields
-from ..flows.ordering.ordered_runs import Ordering, make_asking, one_run_per_object
+from ..flows.ordering.ordered_runs import Ordering, make_claim_requests, one_run_per_object
 from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..settings import Settings
@@ -44,7 +45,7 @@ class Declarations(StepDeclarations):
     """The methods of an app that are called at import time."""
 
     settings: Settings
-    parts: Runtime
+    runtime: Runtime
     operations: dict[str, Once]
     flows: MutableMapping[str, Flow]
     steps: list[Step]
@@ -105,12 +106,12 @@ class Declarations(StepDeclarations):
                 keep_result=keep_result,
                 keep_failed=keep_failed,
                 ignore=ignore,
-                where=self.parts.where,
+                where=self.runtime.where,
                 not_done=not_done,
             )
-            once = Once(function, self._guard(policy), key=key, owner=self.parts.owner, stable=stable, link=link)
+            once = Once(function, self._guard(policy), key=key, owner=self.runtime.owner, stable=stable, link=link)
             self._register(once)
-            return guard_function(function, once, self.parts)
+            return guard_function(function, once, self.runtime)
 
         return guard
 
@@ -156,8 +157,8 @@ class Declarations(StepDeclarations):
             limit: How many runs may be under way at once.
             limit_per: The same per key (`{"customer:{order[customer]}": 1}`).
             rate: How many runs may begin in a time ("100/m").
-            priority: Of what is due, workers take flows of a higher priority first.
-            order: `by(…)`: of one object, only newer versions are applied.
+            priority: Workers take due runs of flows with a higher priority first.
+            order: `by(…)`: only newer versions of an object are applied.
         """
         refuse_bare(key, "flow")
 
@@ -167,34 +168,34 @@ class Declarations(StepDeclarations):
                 raise Misuse('@app.flow needs a key; write it as @app.flow(key="order:{order[id]}").')
             policy = make_policy(
                 called,
-                tenant=self.parts.tenant,
+                tenant=self.runtime.tenant,
                 on_duplicate=on_duplicate,
                 lease=lease,
                 keep=keep,
                 keep_result=_history(keep_result, keep_history),
                 keep_failed=keep_failed,
                 ignore=ignore,
-                where=self.parts.where,
+                where=self.runtime.where,
             )
             places = None if order is None else OrderFields(order, inspect.signature(function))
-            asking = make_asking(
+            claim_requests = make_claim_requests(
                 function,
                 policy,
                 places,
                 key=key,
-                owner=self.parts.owner,
-                clock=self.parts.clock,
+                owner=self.runtime.owner,
+                clock=self.runtime.clock,
                 stable=stable,
                 link=link,
                 kind=RUN,
             )
             per = one_run_per_object(limit_per, order)
-            limits = make_limits(policy.operation, policy.lease, asking.arguments.signature, limit, per, rate)
+            limits = make_limits(policy.operation, policy.lease, claim_requests.arguments.signature, limit, per, rate)
             flow = Flow(
                 function,
-                self.parts,
+                self.runtime,
                 policy,
-                asking,
+                claim_requests,
                 version=version,
                 accepts=tuple(accepts),
                 limits=limits,
@@ -230,7 +231,7 @@ class Declarations(StepDeclarations):
                 have happened), "other", or a function of the exception that returns one of these, or None.
             not_done: Classes of exceptions that are all "clean".
             retries_itself: Whether the client that raises `error` sends a request again by itself. With True, an
-                exception that looks clean is ambiguous, because it tells of the last request only.
+                exception that looks clean is ambiguous, because it is only about the last request.
         """
         says = verdict is not None or retries_itself is not None
         if (error is None) == says or (error is None and not not_done):
@@ -239,32 +240,39 @@ class Declarations(StepDeclarations):
                 "app.classify(not_done=(TheirError,))."
             )
         for kind in as_not_done(not_done):
-            self.parts.verdicts.add(kind, "clean")
+            self.runtime.verdicts.add(kind, "clean")
         if error is not None and verdict is not None:
-            self.parts.verdicts.add(error, verdict)
+            self.runtime.verdicts.add(error, verdict)
         if error is not None and retries_itself is not None:
-            self.parts.verdicts.add_retrying(error, retries_itself)
+            self.runtime.verdicts.add_retrying(error, retries_itself)
 
     def _guard(self, policy: Policy) -> Guard:
-        parts = self.parts
-        return Guard(parts.claims, parts.heartbeat, policy, parts.verdicts, best_effort=parts.best_effort)
+        runtime = self.runtime
+        return Guard(runtime.claims, runtime.heartbeat, policy, runtime.verdicts, best_effort=runtime.best_effort)
 
     def _register(self, once: Once) -> None:
         self._refuse_namesake(once.policy.operation, once.function)
         self.operations[once.policy.operation] = once
 
     def _register_flow(self, flow: Flow) -> None:
+        if self.runtime.store.batch_limit == 1:
+            raise one_write_store(f"The flow {flow.name}")
         self._refuse_namesake(flow.name, flow.function)
         self.flows[flow.name] = flow
-        self.parts.lives[flow.name] = flow.policy.life
+        self.runtime.lives[flow.name] = flow.policy.life
 
     def _refuse_namesake(self, name: str, function: Callable[..., Any]) -> None:
         """Refuse a second function under a name: both would share claims and answer each other's duplicates."""
         known: Once | Flow | None = self.flows.get(name) or self.operations.get(name)
-        if known is not None and _place(known.function) != _place(function):
+        if known is None:
+            return
+        places = place_of(known.function), place_of(function)
+        if places[0] != places[1]:
+            raise Misuse(f'{" and ".join(places)} are both called "{name}"; give one of them another name=.')
+        if bound := bound_otherwise(known.function, function):
             raise Misuse(
-                f'{_place(known.function)} and {_place(function)} are both called "{name}"; give one of them another '
-                "name=."
+                f'{places[0]} is declared twice under the name "{name}", with another {bound} each time; give each its '
+                f'own name, such as name=f"{name}-{{{bound}}}".'
             )
 
 
@@ -273,9 +281,3 @@ def _history(result: Duration | None, history: Duration | None) -> Duration | No
     if result is not None and history is not None:
         raise Misuse("keep_result and keep_history mean the same for a flow; give keep_history alone.")
     return result if history is None else history
-
-
-def _place(function: Callable[..., Any]) -> str:
-    """Return where a function is written: one from the same place is the same, loaded again. An object has none."""
-    named = getattr(function, "__qualname__", None)
-    return f"{function.__module__}.{named}" if named else f"{type(function).__qualname__} at {id(function):#x}"

@@ -37,7 +37,7 @@ from .functions import step_of
 if TYPE_CHECKING:
     from ..flows.effect_step import EffectBlocks
     from ..flows.parallel.each import ItemDone, ItemFailed, ItemKey
-    from ..flows.resources import Source
+    from ..flows.resources import ResourceOrAwaitable, Source
 
 __all__ = ["InFlow"]
 
@@ -63,7 +63,7 @@ NOTHING: Any = object()  # no default was given, as opposed to None
 class InFlow:
     """The methods of an app that are called in the body of a flow or a step."""
 
-    parts: Runtime
+    runtime: Runtime
 
     # -- recorded values -------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class InFlow:
         """
         from ..flows.effect_step import EffectBlocks
 
-        return EffectBlocks(self.parts)
+        return EffectBlocks(self.runtime)
 
     def correlation(self) -> str:
         """Return the correlation id of the current run or `app.correlate` block: send it with outgoing calls."""
@@ -96,7 +96,7 @@ class InFlow:
         session = current_session()
 
         def draw() -> datetime:
-            return datetime.fromtimestamp(self.parts.clock.now(), UTC)
+            return datetime.fromtimestamp(self.runtime.clock.now(), UTC)
 
         return draw() if session is None else recorded_value(session, "now", datetime, draw)
 
@@ -122,7 +122,7 @@ class InFlow:
         waits: Awaitable[None] = session.do(sleep(session, seconds(duration, name="sleep", positive=False)))
         return waits
 
-    def resource(self, data: Source, *, name: str = "", media_type: str = "") -> Any:
+    def resource(self, data: Source, *, name: str = "", media_type: str = "") -> ResourceOrAwaitable:
         """Store a large value inside a step, and return a `Resource`: a reference that can be returned and passed on.
 
         It is kept as long as the run is. Await it in an `async def` step. Outside of a step the reference carries the
@@ -133,13 +133,13 @@ class InFlow:
             name: A file name for people.
             media_type: Its type, such as "text/csv".
         """
-        from ..flows.resources import awaits, inline, keep
+        from ..flows.resources import inline, is_async, keep
 
         session, attempt = session_var.get(), attempt_var.get()
         if session is None or attempt is None:
-            return inline(data, name, media_type)
-        drive = await_ if awaits(session, attempt) else block
-        return drive(keep(session, attempt, data, name, media_type))
+            return cast("ResourceOrAwaitable", inline(data, name, media_type))
+        drive = await_ if is_async(session, attempt) else block
+        return cast("ResourceOrAwaitable", drive(keep(session, attempt, data, name, media_type)))
 
     # -- several at once -------------------------------------------------------------------------
 
@@ -385,8 +385,8 @@ class InFlow:
             )
         who = to and validate_key(to)
         link = ApprovalLink(attempt.space, validate_key(name), session.work.start_id, digest(show), who)
-        token = block(create_link(self.parts.store, link, seconds(valid, name="valid")))
-        return link_url(self.parts.url, token)
+        token = block(create_link(self.runtime.store, link, seconds(valid, name="valid")))
+        return link_url(self.runtime.url, token)
 
     @overload
     def remote(

@@ -36,7 +36,7 @@ record_kind("reconciliation")  # of `reconcile`, which is loaded when first need
 class Reconciliations:
     """The methods of an app about reconciliation."""
 
-    parts: Runtime
+    runtime: Runtime
     flow: Any  # of Declarations
     flows: MutableMapping[str, Flow]
     steps: list[Step]
@@ -87,7 +87,7 @@ class Reconciliations:
             declared = Reconciliation(
                 called,
                 function,
-                self.parts,
+                self.runtime,
                 self.flows,
                 self.hooks,
                 self.steps,
@@ -126,9 +126,9 @@ class Reconciliations:
             dry_run: Read, compare and look again, but wait for nothing, record nothing and do nothing.
         """
         declared = self._reconciliation(name)
-        moment = tick or datetime.fromtimestamp(self.parts.clock.now(), UTC)
+        moment = tick or datetime.fromtimestamp(self.runtime.clock.now(), UTC)
         if dry_run:
-            return declared.dry_run(moment, self.parts)
+            return declared.dry_run(moment, self.runtime)
         from ..flows.calls import call
 
         patience = None if grace is None else seconds(grace, name="grace", positive=False)
@@ -148,7 +148,7 @@ class Reconciliations:
         if state not in ("", "all", *EVERY_STATE):
             raise Misuse(f"{state!r} is no state of a finding; say one of {', '.join(EVERY_STATE)}, or all.")
         states = OPEN_STATES if not state else EVERY_STATE if state == "all" else (state,)
-        return block(list_findings(self.parts.store, self.parts.tenant, name=name, states=states, limit=limit))
+        return block(list_findings(self.runtime.store, self.runtime.tenant, name=name, states=states, limit=limit))
 
     def acknowledge_finding(self, finding: str, *, by: str, note: str = "") -> FindingShape:
         """Say that a finding is seen to: nothing more is done about it by itself.
@@ -169,7 +169,7 @@ class Reconciliations:
             until: For how long from now, such as "30d"; by default for ever.
             note: A remark that is kept with it.
         """
-        end = None if until is None else self.parts.clock.now() + seconds(until, name="until")
+        end = None if until is None else self.runtime.clock.now() + seconds(until, name="until")
         return self._change_finding(finding, "suppressed", by, note, end)
 
     def resolve_finding(self, finding: str, *, by: str, note: str = "") -> FindingShape:
@@ -185,7 +185,7 @@ class Reconciliations:
     def _change_finding(self, finding: str, state: str, by: str, note: str, until: float | None = None) -> FindingShape:
         from ..reconcile.findings import change_finding
 
-        store, tenant = self.parts.store, self.parts.tenant
+        store, tenant = self.runtime.store, self.runtime.tenant
         return block(change_finding(store, tenant, finding, state, by=validate_key(by), note=note[:2_000], until=until))
 
     def _reconciliation(self, name: str) -> Reconciliation:

@@ -26,8 +26,9 @@ R = TypeVar("R")
 class StepDeclarations:
     """The methods of an app that make functions steps."""
 
-    parts: Runtime
+    runtime: Runtime
     steps: list[Step]
+    transactions: list[Step]
 
     @overload
     def step(self, function: Callable[P, R], /) -> StepFunction[P, R]: ...
@@ -131,7 +132,7 @@ class StepDeclarations:
         def declare_effect(function: Callable[..., Any]) -> Any:
             step = EffectStep(
                 function,
-                self.parts,
+                self.runtime,
                 retry=retry,
                 timeout=limit,
                 name=name,
@@ -189,12 +190,12 @@ class StepDeclarations:
             id: A template or function that tells calls in a loop apart.
             external: A template for the id that an external system gave, over `result` and the arguments.
         """
-        joining(self.parts.store)
+        joining(self.runtime.store)
         limit = None if timeout is None else seconds(timeout, name="timeout")
         plan = StepPlan(TRANSACTION, as_retry(retry))
 
         def declare_transaction(function: Callable[..., Any]) -> Any:
-            transaction = Transaction(lambda: self.parts.store, function, connect, limit)
+            transaction = Transaction(lambda: self.runtime.store, function, connect, limit)
             step = Step(
                 transaction.plain(),
                 plan,
@@ -204,6 +205,7 @@ class StepDeclarations:
                 external=external_maker(external),
                 transaction=transaction,
             )
+            self.transactions.append(step)
             return wrapped_step(step)
 
         return declare_transaction if function is None else declare_transaction(function)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from ..claims.once import refuse_generators
+from ..claims.once import Once, refuse_generators
 from ..claims.policy import Duration, make_policy
 from ..claims.request import operation_name, refuse_bare
 from ..errors import KeyRefused, Misuse
@@ -29,6 +29,7 @@ from ..inbound.hook import (
     validate_on_failed,
     warn_if_forgotten_early,
 )
+from ..inbound.once_hook import OnceAdmission, OnceHook
 from ..inbound.redaction import read_paths
 from ..inbound.reply import Reply
 from ..inbound.source import Envelope, Source, envelope
@@ -38,7 +39,7 @@ from ..operations import Operation, await_, block
 
 if TYPE_CHECKING:
     from ..inbound.queues.consumer import Consumer
-    from ..inbound.queues.reader import QueueReaders
+    from ..inbound.queues.readers import QueueReaders
 
 __all__ = ["Triggers", "tick_key"]
 
@@ -49,7 +50,7 @@ LEASE = 15.0  # an admission takes milliseconds; a sender's next try should not 
 class Triggers:
     """The methods of an app that declare what starts runs."""
 
-    parts: Runtime
+    runtime: Runtime
     hooks: MutableMapping[str, Hook]
     flow: Any  # of Declarations
     flows: MutableMapping[str, Flow]
@@ -77,12 +78,12 @@ class Triggers:
         """Receive events of a sender at /hooks/NAME: each is claimed under its id, then starts a run of `start`.
 
         As a decorator it takes the function that makes the flow's argument from an event's payload (None: nothing to
-        do), or, without `start`, the flow itself.
+        do), or, without `start`, the flow itself. A function under `@app.once` is called before the answer.
 
         Args:
             source: Who sends: a name ("stripe"), or a `Source`.
             secret: One secret, several while they are rotated, or `env("NAME")`.
-            start: The flow whose runs are started.
+            start: The flow whose runs are started, or the guarded function that is called.
             name: The webhook's name in its URL; by default the source's.
             wait: How long the answer waits for the end of the run; by default it does not.
             keep: How long an event's id is known.
@@ -95,7 +96,7 @@ class Triggers:
         read_paths(redact)
         known = find_source(source, **options) if isinstance(source, str) else source
         title = name or known.name
-        policy = make_policy(operation_of(title), tenant=self.parts.tenant, repeat="safe", lease=lease, keep=keep)
+        policy = make_policy(operation_of(title), tenant=self.runtime.tenant, repeat="safe", lease=lease, keep=keep)
         warn_if_forgotten_early(known, policy.life.keep, name=title)
         span = None if wait is None else seconds(wait, name="wait")
         declared = Hook(
@@ -110,14 +111,13 @@ class Triggers:
             tuple(redact),
         )
         if start is not None:
-            self._add_hook(structs.replace(declared, flow=_flow_of(start)))
+            self._add_hook(_started(declared, start))
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if start is None:
-                self._add_hook(structs.replace(declared, flow=_flow_of(function)))
+                self._add_hook(_started(declared, function))
             else:
-                make = _plain_make(title, function)
-                self.hooks[title] = structs.replace(declared, flow=_flow_of(start), make=make)
+                self.hooks[title] = _started(declared, start, _plain_make(title, function))
             return function
 
         return declare
@@ -156,21 +156,21 @@ class Triggers:
         Args:
             letter: The delivery.
         """
-        return admit(self.parts, self.hooks.get(letter.source), letter)
+        return admit(self.runtime, self.hooks.get(letter.source), letter)
 
     def _admission(
         self, name: str, body: bytes, headers: Iterable[tuple[str, str]], url: str, method: str
     ) -> Operation[Reply]:
-        now = self.parts.clock.now()
+        now = self.runtime.clock.now()
         return self.admit(
-            envelope(name, body, headers, tenant=self.parts.tenant, received_at=now, url=url, method=method)
+            envelope(name, body, headers, tenant=self.runtime.tenant, received_at=now, url=url, method=method)
         )
 
     def _add_hook(self, hook: Hook) -> None:
         known = self.hooks.get(hook.name)
-        if known is not None and known.flow.name != hook.flow.name:
+        if known is not None and known.target != hook.target:
             raise Misuse(
-                f"{known.flow.name} and {hook.flow.name} are both started by the webhook "
+                f"{known.target} and {hook.target} are both started by the webhook "
                 f'"{hook.name}"; give one of them another name=.'
             )
         self.hooks[hook.name] = hook
@@ -198,7 +198,8 @@ class Triggers:
             key: The key of a message: a template over `body`, `headers` and `delivery`, or a function of them. By
                 default the flow's own key; inline, the id that the sender gave.
             inline: Call the decorated function here, instead of starting a run.
-            options: `name`, `prefetch`, `poison` ("ack", "reject"), `keep`, `lease`, `on_failed` ("keep", "retry"),
+            options: `order` (an order key, as `key`: messages with the same one are processed one after the other),
+                `name`, `prefetch`, `poison` ("ack", "reject"), `keep`, `lease`, `on_failed` ("keep", "retry"),
                 `redact`, `stable`, `largest` (bytes); inline also `repeat`, `attempts`, `not_done`.
         """
         from ..inbound.queues.consumer import declared_options, inline_consumer, starting_consumer
@@ -208,17 +209,17 @@ class Triggers:
         if inline and start is not None:
             raise Misuse(f"{place} is consumed inline and has start=; leave one of them out.")
         if start is not None:
-            self._add_consumer(starting_consumer(self.parts, place, _flow_of(start, "consume"), told))
+            self._add_consumer(starting_consumer(self.runtime, place, _flow_of(start, "consume"), told))
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if inline:
                 refuse_generators(function)
-                self._add_consumer(inline_consumer(self.parts, place, function, told))
+                self._add_consumer(inline_consumer(self.runtime, place, function, told))
             elif start is None:
-                self._add_consumer(starting_consumer(self.parts, place, _flow_of(function, "consume"), told))
+                self._add_consumer(starting_consumer(self.runtime, place, _flow_of(function, "consume"), told))
             else:
                 make = _plain_make(place, function)
-                self._add_consumer(starting_consumer(self.parts, place, _flow_of(start, "consume"), told, make))
+                self._add_consumer(starting_consumer(self.runtime, place, _flow_of(start, "consume"), told, make))
             return function
 
         return declare
@@ -231,16 +232,16 @@ class Triggers:
         Args:
             names: The consumers ("main/orders"); by default all.
         """
-        from ..inbound.queues.reader import make_readers
+        from ..inbound.queues.readers import make_readers
 
-        return make_readers(self.parts, self.consumers, self.routing.targets, names)
+        return make_readers(self.runtime, self.consumers, self.routing.targets, names)
 
     def _add_consumer(self, consumer: Consumer) -> None:
         from ..inbound.queues.consumer import refuse_namesake
 
         refuse_namesake(self.consumers, consumer)
         if not self.consumers:
-            self.parts.root.beside_worker.append(self.consuming)
+            self.runtime.root.beside_worker.append(self.consuming)
         self.consumers[consumer.name] = consumer
 
     # -- schedules and polls ---------------------------------------------------------------------
@@ -326,6 +327,19 @@ class Triggers:
 
 
 _NOBODY: Any = None  # until the decorator names the flow
+
+
+def _started(hook: Hook, start: Any, make: Callable[..., Any] | None = None) -> Hook:
+    """Return the hook with what it starts: runs of a flow, or calls of a guarded function."""
+    once = getattr(start, "once", None)
+    if not isinstance(once, Once):
+        return structs.replace(hook, flow=_flow_of(start), make=make)
+    if iscoroutinefunction(once.function):
+        raise Misuse(f"{hook.name}: a webhook calls a plain guarded function; write it with def, or start a flow.")
+    if hook.wait is not None:
+        raise Misuse(f"{hook.name}: the answer waits for a guarded function in any case; leave out wait=.")
+    given = {name: getattr(hook, name) for name in Hook.__struct_fields__ if name not in ("make", "admission")}
+    return OnceHook(**given, make=make, admission=OnceAdmission, once=once)
 
 
 def _flow_of(start: Any, method: str = "webhook") -> Flow:

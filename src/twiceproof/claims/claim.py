@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from binascii import b2a_base64
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ __all__ = [
     "body_of",
     "claim_of",
     "index_address",
+    "is_abandoned",
     "is_short_id",
     "other_kind",
     "parse_space",
@@ -68,7 +70,7 @@ HELD, DONE, FAILED, REVIEW = "held", "done", "failed", "review"
 QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on a timer, a callback or a retry
 
 # Two kinds of records, so that a list of the ones does not read the others. Runs are swept first.
-RUN = record_kind("run", expires=True)
+RUN = record_kind("run", expires=True, by_family=True)
 CLAIM = record_kind("claim", expires=True)
 RUN_ID = "run_"  # how a run's id begins
 RUN_POINTER = record_kind("runid", expires=True, points_to_run=True)  # an index record: from a short id to its run
@@ -113,6 +115,11 @@ class Settlement(Struct, frozen=True, omit_defaults=True, gc=False):
     note: str = ""
 
 
+def is_abandoned(claim: Claim) -> bool:
+    """Whether a person decided that it is not to be tried again. Says something of a claim that has failed."""
+    return claim.settled is not None and claim.settled.verdict == "abandon"
+
+
 class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     """The body of a claim's record. Its state, fence and lease are the record's own."""
 
@@ -132,7 +139,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     finished_at: float | None = None  # where the record was written again since
     tombstone: float | None = None  # in older ledgers: seconds for which the key outlives its result; -1: for ever
     work: Raw = NO_RESULT  # what a run adds to its claim; flows know its shape
-    unfit: bool = False  # its result did not fit its declared type when it was recorded
+    mistyped: bool = False  # its result did not fit its declared type when it was recorded
     keep: float | None = None  # where its result goes first: seconds that the key is known, from its end; -1: for ever
 
 
@@ -252,6 +259,7 @@ def shown_id(at: Address) -> str:
     return short_id(at.space) if at.kind == RUN else run_id(at.space)
 
 
+@lru_cache(maxsize=4_096)  # a duplicate delivery shows the same id again, and hashing it was a tenth of its cost
 def shown_run(run: str) -> str:
     """Return the id to show for a stored reference to a run; any other text is returned as it is."""
     try:

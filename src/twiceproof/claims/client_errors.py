@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Literal
 
-__all__ = ["REFUSED_STATUS", "is_refusal", "may_have_retried", "of_class", "of_grpc", "safe_getattr", "status_of"]
+__all__ = [
+    "REFUSED_STATUS",
+    "is_refusal",
+    "may_have_retried",
+    "of_class",
+    "of_grpc",
+    "safe_getattr",
+    "says_key_was_used",
+    "status_of",
+]
 
 
 def safe_getattr(error: object, name: str) -> Any:
@@ -164,6 +173,8 @@ RETRYING_CLASSES = frozenset(
         "redis.exceptions.MaxConnectionsError",
     }
 )
+# The key was used before, by another request, which may have been carried out: the status (400) is about this one.
+KEY_USED_CLASSES = frozenset({"stripe.error.IdempotencyError", "stripe._error.IdempotencyError"})
 STATUS_NAMES = ("status_code", "status", "code", "http_status")
 
 
@@ -186,6 +197,11 @@ def of_class(kind: type) -> Literal["clean", "ambiguous"] | None:
 def may_have_retried(error: BaseException) -> bool:
     """Return whether this error comes from a client that retries by default and does not say whether it did."""
     return any(f"{one.__module__}.{one.__qualname__}" in RETRYING_CLASSES for one in type(error).__mro__)
+
+
+def says_key_was_used(error: BaseException) -> bool:
+    """Return whether a provider refused an idempotency key because another request has used it."""
+    return any(f"{one.__module__}.{one.__qualname__}" in KEY_USED_CLASSES for one in type(error).__mro__)
 
 
 def _is_grpc(carrier: object) -> bool:

@@ -11,8 +11,10 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -27,19 +29,33 @@ from ..threads import DelayedCall, at_fork, run_within
 from .claim import body_of, space_of
 from .states import EXPIRE
 
-__all__ = ["KIND", "OPERATION", "OTHERS", "Blocked", "DuplicateCounter", "Duplicates", "most_blocked", "source_var"]
+__all__ = [
+    "KIND",
+    "OPERATION",
+    "OTHERS",
+    "Blocked",
+    "DuplicateCounter",
+    "Duplicates",
+    "RecentlyBlocked",
+    "blocked_of",
+    "most_blocked",
+    "recently_blocked",
+    "source_var",
+]
 
 
 OTHERS = ""  # stands for the keys beyond the bound: counted together
 MOST = 1_000  # keys per hour and process that are told apart
 HOUR = 3_600.0
+RECENT = 10  # times of each key, hour and process that are remembered
 
 # The source a call came in through ("stripe"). Set by webhooks; duplicates blocked in the call are counted under it.
 source_var: ContextVar[str] = ContextVar("twiceproof_source", default="")
 
 
 class Blocked(Struct, frozen=True, array_like=True):
-    """How often duplicates of one key were blocked in an hour. Times are exact to the seconds between two flushes."""
+    """How often duplicates of one key were blocked in an hour, and when the latest of them came. `first_at` and
+    `last_at` are exact to the seconds between two flushes."""
 
     source: str
     operation: str
@@ -47,6 +63,21 @@ class Blocked(Struct, frozen=True, array_like=True):
     count: int
     first_at: float
     last_at: float
+    times: tuple[float, ...] = ()  # of the latest, in order; records of older releases have none
+
+
+class _Arrivals:
+    """What came of one key since the last flush."""
+
+    __slots__ = ("count", "times")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.times: deque[float] = deque(maxlen=RECENT)
+
+    def add(self, now: float) -> None:
+        self.count += 1
+        self.times.append(round(now, 3))
 
 
 Page = tuple[str, int]  # a tenant and an hour
@@ -54,10 +85,7 @@ Row = tuple[str, str, str, str]  # tenant, source, operation and key
 
 
 class Duplicates:
-    """Counts in memory. `arm` is called when there is something to flush.
-
-    A count gets the time of the flush, seconds later: reading the clock each time would cost as much as the counting.
-    """
+    """Counts in memory, and remembers when the latest came. `arm` is called when there is something to flush."""
 
     def __init__(self, *, clock: Clock = system_clock, arm: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
@@ -68,24 +96,23 @@ class Duplicates:
     def _reset(self) -> None:
         """In a forked child: what was counted so far is flushed by the parent."""
         self._mutex = threading.Lock()
-        self._fresh: dict[Row, int] = {}
+        self._fresh: dict[Row, _Arrivals] = {}
         self._pages: dict[Page, dict[Row, Blocked]] = {}
         self._untold: set[Page] = set()
 
     def blocked(self, operation: str, key: str, source: str | None = None, *, tenant: str = "default") -> None:
         """Count a duplicate that was answered without doing the work."""
         row = tenant, source_var.get() if source is None else source, operation, key
-        fresh = self._fresh
+        fresh, now = self._fresh, self._clock.now()
         with self._mutex:
-            count = fresh.get(row)
-            if count is None:
+            known = fresh.get(row)
+            if known is None:
                 idle = not fresh
                 row = row if len(fresh) < MOST else (*row[:3], OTHERS)
-                fresh[row] = fresh.get(row, 0) + 1
+                known = fresh.setdefault(row, _Arrivals())
                 if idle:
                     self.arm()
-                return
-            fresh[row] = count + 1
+            known.add(now)
 
     def take(self) -> dict[Page, list[Blocked]]:
         """Return the pages that changed since the last call, each with all counts of its hour."""
@@ -94,20 +121,21 @@ class Duplicates:
         with self._mutex:
             fresh = dict(self._fresh)
             self._fresh.clear()
-        for row, count in fresh.items():
-            self._add(hour, row, count, now)
+        for row, came in fresh.items():
+            self._add(hour, row, came, now)
         told, self._untold = self._untold, set()
         taken = {page: list(self._pages[page].values()) for page in told}
         self._pages = {page: rows for page, rows in self._pages.items() if page[1] >= hour}
         return taken
 
-    def _add(self, hour: int, row: Row, count: int, now: float) -> None:
+    def _add(self, hour: int, row: Row, came: _Arrivals, now: float) -> None:
         page = row[0], hour
         rows = self._pages.setdefault(page, {})
         if row not in rows and len(rows) >= MOST:
             row = (*row[:3], OTHERS)
-        known = rows.get(row)
-        rows[row] = Blocked(*row[1:], count + (known.count if known else 0), known.first_at if known else now, now)
+        known = rows.get(row) or Blocked(*row[1:], 0, now, now)
+        times = () if row[3] == OTHERS else _latest(known.times, came.times)
+        rows[row] = Blocked(*row[1:], known.count + came.count, known.first_at, now, times)
         self._untold.add(page)
 
     def give_back(self, page: Page, rows: list[Blocked]) -> None:
@@ -127,7 +155,7 @@ KEEP = 30 * 86_400.0
 PAGE = 500
 GRACE = 1.0  # for the last counts when we are stopped: a commit under way is the store's to wait for
 
-Told = Callable[[str, Sequence[Blocked]], None]
+OnBlocked = Callable[[str, Sequence[Blocked]], None]
 
 
 class DuplicateCounter:
@@ -140,7 +168,7 @@ class DuplicateCounter:
         self._every = every
         self._stopped = False
         self._given_up = False
-        self.told: list[Told] = []
+        self.told: list[OnBlocked] = []
         duplicates.arm = self._arm
         self._reset()
         _tallies.add(self)
@@ -151,19 +179,19 @@ class DuplicateCounter:
         self._name = ""  # the key of all pages of this process: no page is written twice under different keys
         self._pages: dict[str, str] = {}  # the versions of the latest, by space
         self._mutex = threading.Lock()  # one flush at a time, or an older page could be written over a newer one
-        self._errand: DelayedCall | None = None
+        self._delayed: DelayedCall | None = None
         self._is_late = False  # whether something was counted when no delayed flush could be started any more
 
     def _arm(self) -> None:
         if self._stopped:
             return
-        if self._errand is not None:
-            self._errand.cancel()
-        self._errand = DelayedCall(self._every, self.flush, "twiceproof-tally")
+        if self._delayed is not None:
+            self._delayed.cancel()
+        self._delayed = DelayedCall(self._every, self.flush, "twiceproof-tally")
         try:
-            self._errand.start()
+            self._delayed.start()
         except RuntimeError:  # no thread can be started: flushed at the end; the duplicate itself must be answered
-            self._errand, self._is_late = None, True
+            self._delayed, self._is_late = None, True
 
     def flush(self) -> None:
         """Write what has changed to the store; if that fails, it is tried again later."""
@@ -177,7 +205,7 @@ class DuplicateCounter:
         try:
             block(self._write(*page, rows))
         except StoreError as error:
-            if error.data.get("closed"):  # closed for good: trying again would only log warnings
+            if error.data.get("closed"):  # for good: trying again would only log warnings
                 self._stopped = True
             if not self._given_up:
                 log.warning("blocked duplicates could not be counted yet: %s", error)
@@ -209,24 +237,24 @@ class DuplicateCounter:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._errand is not None:
-            self._errand.cancel()
+        if self._delayed is not None:
+            self._delayed.cancel()
         if not run_within(GRACE, self.flush, "twiceproof-tally"):
             self._give_up()
 
     def run_now(self) -> None:
         """Flush at once: the process is ending without `stop`."""
         self._stopped = True
-        if self._errand is not None:
-            self._errand.run_now()
+        if self._delayed is not None:
+            self._delayed.run_now()
 
     def wait(self, seconds: float) -> None:
         if self._is_late:  # Python 3.12 starts no thread once the main one has ended
             self.flush()  # on this thread: the store answered a moment ago
-        if self._errand is None or self._given_up:
+        if self._delayed is None or self._given_up:
             return
-        self._errand.join(seconds)
-        if self._errand.is_alive():
+        self._delayed.join(seconds)
+        if self._delayed.is_alive():
             self._give_up()
 
     def _give_up(self) -> None:
@@ -271,6 +299,10 @@ def _reset(tally: DuplicateCounter) -> None:
 # -- reading -------------------------------------------------------------------------------------
 
 _decode = msgspec.json.Decoder(list[Blocked]).decode
+MOST_ROWS = 50_000  # counts that a page looks through, about
+ROW_BYTES = 100
+LARGE = 20  # records of a thousand counts each, in one page
+MOST_TIMES = 20  # of one key, over all hours and processes
 
 
 def most_blocked(
@@ -286,17 +318,95 @@ def most_blocked(
                 _add(sums, record, operation, source, since)
         after = page.after
         if after is None:
-            return sorted(sums.values(), key=lambda row: (-row.count, row.operation, row.key))[:limit]
+            return _ranked(sums)[:limit]
+
+
+class RecentlyBlocked(Struct, frozen=True):
+    """`more`: there may be others, which were not looked through. `rows`: the keys that came most often first.
+    `by_hour`: how many were blocked in each hour, by the hour's number since 1970."""
+
+    rows: list[Blocked]
+    more: bool
+    by_hour: Mapping[int, int] = {}
+
+
+def recently_blocked(
+    store: Store,
+    tenant: str,
+    now: float,
+    *,
+    operation: str = "",
+    source: str | None = None,
+    since: float = 0.0,
+    limit: int = 100,
+) -> Operation[RecentlyBlocked]:
+    """Return the same as `most_blocked`, from a bounded number of records: those of the latest hours."""
+    sums: dict[tuple[str, str, str], Blocked] = {}
+    by_hour: Counter[int] = Counter()
+    pages, more = yield from _pages(store, tenant, max(since, now - KEEP), now)
+    for record in pages:
+        by_hour[_hour(record.at.space)] += _add(sums, record, operation, source, since)
+    return RecentlyBlocked(_ranked(sums)[:limit], more, dict(by_hour))
+
+
+def blocked_of(
+    store: Store, tenant: str, operation: str, keys: Collection[str], began: float, now: float
+) -> Operation[RecentlyBlocked]:
+    """Return what was blocked of some keys since they began, by entry point: in the first hours, and in the latest."""
+    first, more_first = yield from _pages(store, tenant, began, min(now, began + 10 * HOUR), MOST_ROWS // 2)
+    latest, more = yield from _pages(store, tenant, began, now, MOST_ROWS // 2)
+    sums: dict[tuple[str, str, str], Blocked] = {}
+    for record in {one.at: one for one in (*first, *latest)}.values():
+        for row in _decode(record.body):
+            if row.key in keys and row.operation == operation:
+                sums[row.source, row.operation, row.key] = _sum(sums, row)
+    return RecentlyBlocked(_ranked(sums), more or more_first)
+
+
+def _pages(
+    store: Store, tenant: str, begin: float, end: float, most: int = MOST_ROWS
+) -> Operation[tuple[list[Record], bool]]:
+    """Return the records of these hours, the latest first: until they have `most` bytes for each row that may be read.
+    Whether there may be others."""
+    found: list[Record] = []
+    room = most * ROW_BYTES
+    for block_of_hours in _blocks(int(begin // HOUR), int(end // HOUR)):
+        prefix, after = space_of(tenant, OPERATION, block_of_hours), None
+        while True:
+            page = yield from store.scan(KIND, prefix=prefix, after=after, limit=LARGE)
+            found += page.records
+            room -= sum(len(record.body) for record in page.records)
+            if room <= 0:
+                return found, True
+            after = page.after
+            if after is None:
+                break
+    return found, False
+
+
+def _blocks(first: int, last: int) -> Iterator[str]:
+    """Yield beginnings of hours' numbers that cover these hours, the latest first: by tens, and then by hundreds."""
+    border = max(first, last // 100 * 100)
+    yield from map(str, range(last // 10, border // 10 - 1, -1))
+    yield from map(str, range((border - 1) // 100, first // 100 - 1, -1) if border > first else ())
+
+
+def _ranked(sums: Mapping[tuple[str, str, str], Blocked]) -> list[Blocked]:
+    return sorted(sums.values(), key=lambda row: (-row.count, row.operation, row.key))
 
 
 def _add(
     sums: dict[tuple[str, str, str], Blocked], record: Record, operation: str, source: str | None, since: float
-) -> None:
+) -> int:
+    """Add the rows of one record that are meant, and return how many repeats they are."""
+    added = 0
     for row in _decode(record.body):
         if row.last_at < since or (operation and row.operation != operation) or source not in (None, row.source):
             continue
         name = row.source, row.operation, row.key
         sums[name] = _sum(sums, row)
+        added += row.count
+    return added
 
 
 def _sum(sums: Mapping[tuple[str, str, str], Blocked], row: Blocked) -> Blocked:
@@ -304,4 +414,9 @@ def _sum(sums: Mapping[tuple[str, str, str], Blocked], row: Blocked) -> Blocked:
     if known is None:
         return row
     first, last = min(known.first_at, row.first_at), max(known.last_at, row.last_at)
-    return Blocked(row.source, row.operation, row.key, known.count + row.count, first, last)
+    times = _latest(known.times, row.times, most=MOST_TIMES)
+    return Blocked(row.source, row.operation, row.key, known.count + row.count, first, last, times)
+
+
+def _latest(*times: Iterable[float], most: int = RECENT) -> tuple[float, ...]:
+    return tuple(sorted(chain.from_iterable(times))[-most:])

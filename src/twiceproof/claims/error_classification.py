@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from .claim import Fault
-from .client_errors import is_refusal, may_have_retried, of_class, of_grpc, safe_getattr, status_of
+from .client_errors import is_refusal, may_have_retried, of_class, of_grpc, safe_getattr, says_key_was_used, status_of
 
 __all__ = [
     "CLEAN_VERDICTS",
@@ -124,7 +124,7 @@ def _retry_attempts(answer: Mapping[Any, Any]) -> Any:
     return metadata.get("RetryAttempts") if isinstance(metadata, Mapping) else None
 
 
-# Nothing was done; the same, and trying again is useless; no answer came; it does not tell.
+# Nothing was done; the same, and a retry is useless; no answer came; it says nothing.
 Verdict = Literal["clean", "final", "ambiguous", "other"]
 CLEAN_VERDICTS = ("clean", "final")
 
@@ -161,7 +161,7 @@ def _of_its_own(error: BaseException) -> Verdict:
     known = of_class(type(error))
     if isinstance(error, CLEAN) or known == "clean" or _while_connecting(error):
         return "clean"
-    if isinstance(error, AMBIGUOUS) or not isinstance(error, Exception):
+    if isinstance(error, AMBIGUOUS) or not isinstance(error, Exception) or says_key_was_used(error):
         return "ambiguous"
     answered = of_grpc(error) or _of_http(error)
     if answered is not None:

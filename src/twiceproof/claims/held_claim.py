@@ -64,7 +64,7 @@ class HeldClaim:
         self.active = True
         self.beat_at = 0.0
         self.beating = False
-        self.ending = False  # its last write is under way, whose answer tells what became of the claim
+        self.ending = False  # its last write is under way, and its answer decides about the claim
         self.context: Context | None = None  # of the holder: what other threads log about the claim belongs to it
         self.renew: Callable[[Held], Operation[Held | LostHold]] | None = None  # None: as claims are renewed
         self.store: Store | None = None
@@ -101,6 +101,11 @@ class ClaimScope:
         self._claims = claims
         self._heartbeat = heartbeat
         self.request = request
+
+    @property
+    def result_limit(self) -> int:
+        """The largest size of a result, in bytes."""
+        return self._claims.result_limit
 
     def enter(self) -> Operation[EnterOutcome]:
         """Take the claim. `Held`: it is ours. `LostHold`: it was, but this process slept through its lease."""
@@ -157,11 +162,11 @@ class ClaimScope:
             _enclosing_claims.set(tuple(other for other in _enclosing_claims.get() if other is not hold))
         hold.token = None
 
-    def complete(self, packed: Packed, life: Lifetime, *, unfit: bool = False) -> Operation[Written | LostHold]:
-        """Record the result. `unfit`: it does not fit its declared type."""
+    def complete(self, packed: Packed, life: Lifetime, *, mistyped: bool = False) -> Operation[Written | LostHold]:
+        """Record the result. `mistyped`: it does not fit its declared type."""
         claim = claim_for(self.request, self.hold.held.attempt)
-        if unfit:
-            claim = structs.replace(claim, unfit=True)
+        if mistyped:
+            claim = structs.replace(claim, mistyped=True)
         return self._claims.complete(self.hold.held, claim, packed, life)
 
     def fail(self, fault: Fault, life: Lifetime) -> Operation[Written | LostHold]:
@@ -303,9 +308,13 @@ class Heartbeat:
 
 def _warn(hold: HeldClaim, message: str, what: object) -> None:
     """Log in the context of the holder, so that the line carries the holder's correlation id."""
-    ask = hold.request
-    about = {"run": ask.run if ask.at.kind == CLAIM else shown_run(ask.run), "flow": ask.operation, "key": ask.key}
-    (hold.context or copy_context()).run(log.warning, message, ask.at.space, what, extra=about)
+    request = hold.request
+    about = {
+        "run": request.run if request.at.kind == CLAIM else shown_run(request.run),
+        "flow": request.operation,
+        "key": request.key,
+    }
+    (hold.context or copy_context()).run(log.warning, message, request.at.space, what, extra=about)
 
 
 def _make_helpers() -> ThreadPoolExecutor:

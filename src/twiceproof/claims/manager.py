@@ -62,32 +62,39 @@ __all__ = ["FOR_EVER", "ClaimManager", "Decide", "interrupt_requested"]
 Decide = Callable[[ClaimRequest, Record | None, float], Move]
 
 NOT_LOOKED = Found(None, 0.0)
-MOST_ON_SHELF = 256 * 1024 * 1024
+MOST_IN_BLOBS = 256 * 1024 * 1024
 FOR_EVER = Lifetime(keep=None, keep_failed=None)
 
 
 class ClaimManager:
     """Operations on claims in one store. Each is a generator: run it with `operations.block` or `operations.await_`."""
 
-    def __init__(self, store: Store, *, clock: Clock = system_clock, shelf: BlobStore | None = None) -> None:
+    def __init__(self, store: Store, *, clock: Clock = system_clock, blobs: BlobStore | None = None) -> None:
         self.store = store
         self.clock = clock
-        self.shelf = shelf  # where the large values of runs are kept; None: in the store
+        self.blobs = blobs  # where the large values of runs are kept; None: in the store
         self.duplicates = Duplicates(clock=clock)  # counts every duplicate that is answered without doing the work
 
     @property
-    def room(self) -> int:
+    def value_limit(self) -> int:
         """The largest size of a run's value, in bytes."""
-        return SPILL_LIMIT if self.shelf is None else MOST_ON_SHELF
+        return self.result_limit if self.blobs is None else MOST_IN_BLOBS
+
+    @property
+    def result_limit(self) -> int:
+        """The largest size of a result that is kept beside its claim, in bytes."""
+        return min(SPILL_LIMIT, self.store.body_limit)
 
     # -- taking ----------------------------------------------------------------------------------
 
-    def take(self, ask: ClaimRequest, decide: Decide = decide, found: Found | None = None) -> Operation[TakeOutcome]:
+    def take(
+        self, request: ClaimRequest, decide: Decide = decide, found: Found | None = None
+    ) -> Operation[TakeOutcome]:
         """Claim a key before any work is done. Of any number of callers exactly one gets `Held`."""
         if found is None:  # what is there may be known already
-            found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
+            found = (yield self.store.read(request.at)) if self.store.reads_first else NOT_LOOKED
         while True:
-            move = decide(ask, found.record, found.now)
+            move = decide(request, found.record, found.now)
             if isinstance(move, AnswerOnly):
                 return move.outcome
             sent = self.clock.monotonic()
@@ -100,14 +107,14 @@ class ClaimManager:
             except BaseException as error:
                 # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
                 if not isinstance(error, Exception) or raised_by_signal_handler(error):
-                    yield from self._give_back(ask, found, error)
+                    yield from self._give_back(request, found, error)
                 raise
             if isinstance(written, Written):
-                return self._won(ask, move, written, sent)
-            if written.at == ask.at:
+                return self._won(request, move, written, sent)
+            if written.at == request.at:
                 found = Found(written.found, written.now)
                 continue
-            told = yield from self._of_other_kind(ask, decide, written)
+            told = yield from self._of_other_kind(request, decide, written)
             if told is not None:
                 return told
             found = Found(None, written.now)
@@ -117,7 +124,7 @@ class ClaimManager:
         return alone(write) if self.store.batch_limit > 1 else ()
 
     def _of_other_kind(
-        self, ask: ClaimRequest, decide: Decide, refused: Conflict | Lost
+        self, request: ClaimRequest, decide: Decide, refused: Conflict | Lost
     ) -> Operation[TakeOutcome | None]:
         """Answer a claim whose key has a run, or the other way round: as a duplicate, never taken over.
 
@@ -129,45 +136,45 @@ class ClaimManager:
         if is_expired(record, refused.now):
             yield from forget(self.store, record)
             return None
-        if ask.at.kind == CLAIM:
-            decide(ask, record, refused.now)  # which may refuse it
-        move = decide_of_other_kind(ask, record, refused.now)
+        if request.at.kind == CLAIM:
+            decide(request, record, refused.now)  # which may refuse it
+        move = decide_of_other_kind(request, record, refused.now)
         if isinstance(move, AnswerOnly):
             return move.outcome
         written = yield from self.store.write(move.write)
-        return InReview(move.reason, ask.run, written.now) if isinstance(written, Written) else None
+        return InReview(move.reason, request.run, written.now) if isinstance(written, Written) else None
 
-    def _won(self, ask: ClaimRequest, move: BeginClaim | ParkClaim, written: Written, sent: float) -> TakeOutcome:
+    def _won(self, request: ClaimRequest, move: BeginClaim | ParkClaim, written: Written, sent: float) -> TakeOutcome:
         if isinstance(move, ParkClaim):
-            return InReview(move.reason, ask.run, written.now)
-        deadline = sent + ask.lease
+            return InReview(move.reason, request.run, written.now)
+        deadline = sent + request.lease
         return Held(
-            ask.at,
+            request.at,
             written.fence,
-            ask.owner,
+            request.owner,
             move.attempt,
-            ask.run,
-            ask.lease,
+            request.run,
+            request.lease,
             deadline,
             move.write.queue,
             written.now,
         )
 
-    def _give_back(self, ask: ClaimRequest, before: Found, error: BaseException) -> Operation[None]:
+    def _give_back(self, request: ClaimRequest, before: Found, error: BaseException) -> Operation[None]:
         """Withdraw a take that was cancelled. A store error must not replace the cancellation, which would be lost."""
-        if ask.reentrant:  # by its owner's name, the claim of an earlier life cannot be told from this take's
+        if request.reentrant:  # by its owner's name, the claim of an earlier life cannot be told from this take's
             return
         try:
-            yield from Uncancellable(self._withdraw(ask, before))
+            yield from Uncancellable(self._withdraw(request, before))
         except StoreError as worse:
             error.add_note(f"twiceproof could not give the claim back, which lapses if it was taken: {worse}")
 
-    def _withdraw(self, ask: ClaimRequest, before: Found) -> Operation[None]:
+    def _withdraw(self, request: ClaimRequest, before: Found) -> Operation[None]:
         """Remove only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be lost."""
-        record = (yield from self.store.read(ask.at)).record
+        record = (yield from self.store.read(request.at)).record
         if record is None or (before.record is not None and record.version == before.record.version):
             return
-        if record.state == HELD and claim_of(record).owner == ask.owner:
+        if record.state == HELD and claim_of(record).owner == request.owner:
             undo = _undo(record, before)
             if undo is not None:
                 yield from self.store.write(undo)
@@ -205,13 +212,22 @@ class ClaimManager:
         queue, due_in, keep = finish_times(DONE, life)
         body = body_of(structs.replace(claim, result=packed.inline, spill=packed.spill, keep=keep))
         write = Replace(held.at, body, DONE, fence=held.fence, draw=True, queue=queue, due_in=due_in)
-        written: Outcome = yield self.store.write(write, *packed.writes(held.at.space, due_in))
+        beside = yield from self._first(packed.writes(held.at.space, due_in))
+        written: Outcome = yield self.store.write(write, *beside)
         if isinstance(written, Written):
             return written
-        if twice and _said_before(written.found, held, DONE) and packed.is_kept_in(claim_of(written.found)):
+        if twice and _recorded_before(written.found, held, DONE) and packed.is_kept_in(claim_of(written.found)):
             return _as_written(written.found, written.now)
         evidence = Evidence(held.owner, held.fence, result=packed.inline, spill=packed.spill)
         return (yield from self._report(held, written, evidence, *packed.writes(held.at.space, KEEP)))
+
+    def _first(self, pieces: Sequence[Insert]) -> Operation[Sequence[Insert]]:
+        """Write what belongs to a claim before the claim, where a store lands one write at a time; return the rest."""
+        if self.store.batch_limit > 1:
+            return pieces
+        for piece in pieces:
+            yield from self.store.write(piece)
+        return ()
 
     def fail(
         self, held: Held, claim: Claim, fault: Fault, life: Lifetime = FOR_EVER, *, twice: bool = False
@@ -240,7 +256,7 @@ class ClaimManager:
         if isinstance(written, Written):
             return written
         found = written.found
-        if twice and _said_before(found, held, write.state) and fault.weighs_like(claim_of(found).fault):
+        if twice and _recorded_before(found, held, write.state) and fault.weighs_like(claim_of(found).fault):
             return _as_written(found, written.now)
         return (yield from self._report(held, written, Evidence(held.owner, held.fence, fault=fault)))
 
@@ -260,23 +276,31 @@ class ClaimManager:
         result: Raw = NO_RESULT,
         life: Lifetime = FOR_EVER,
         where: Sequence[str] = (),
+        version: str = "",
     ) -> Operation[TakeOutcome]:
         """End a review: it happened, it did not, or it is abandoned. Refused while the claim is held.
 
-        `where` are the command-line options that lead to this store, for the error message.
+        `where` are the command-line options that lead to this store, for the error message. `version`: refused if the
+        claim has changed since.
         """
+        from .acts import act_beside  # a late import: `App` is imported faster without it
+
         while True:
             found = yield from self.store.read(at)
             if found.record is None:
                 found = yield from self.store.read(other_kind(at))
             record = _settleable(found, where)
-            written = yield from self.store.write(_settled(record, settlement, result, life))
+            refuse_changed(record, version)
+            act = act_beside(self.store, record, "settle", settlement.by, said=settlement.verdict, note=settlement.note)
+            written = yield from self.store.write(_settled(record, settlement, result, life), *act)
             if isinstance(written, Written):
                 after = yield from self.store.read(at)
                 return outcome_of(after.record or record, after.now)
 
-    def free(self, at: Address, *, force: bool = False) -> Operation[bool]:
-        """Remove a key's claim. Returns False if there was none."""
+    def free(self, at: Address, *, force: bool = False, by: str = "") -> Operation[bool]:
+        """Remove a key's claim. Returns False if there was none. `by`: who asked for it, for the record."""
+        from .acts import act_beside  # as in `settle`
+
         while True:
             found = yield from self.store.read(at)
             if found.record is None:
@@ -286,8 +310,14 @@ class ClaimManager:
             if claim_of(found.record).work:
                 yield from remove_pieces(self.store, Check(at, version=found.record.version))
             resource = yield from self._resource_of(found.record)
-            written = yield from self.store.write(Remove(at, version=found.record.version), *resource)
+            act = act_beside(self.store, found.record, "release", by, said="by force" if force else "")
+            together = self.store.batch_limit > len(resource) + len(act)
+            written = yield from self.store.write(
+                Remove(at, version=found.record.version), *act, *(resource if together else ())
+            )
             if isinstance(written, Written):
+                for piece in () if together else resource:
+                    yield from self.store.write(piece)
                 return True
 
     def _resource_of(self, record: Record) -> Operation[tuple[Remove, ...]]:
@@ -325,7 +355,7 @@ def _lost(found: Record | None) -> LostHold:
     return LostHold(found.state, claim_of(found).owner) if found else LostHold("", "")
 
 
-def _said_before(found: Record | None, held: Held, state: str) -> TypeGuard[Record]:
+def _recorded_before(found: Record | None, held: Held, state: str) -> TypeGuard[Record]:
     """Return whether the same holder has recorded the same outcome already."""
     if found is None or found.state != state:
         return False
@@ -362,6 +392,12 @@ def _settleable(found: Found, where: Sequence[str]) -> Record:
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))
     return record
+
+
+def refuse_changed(record: Record, version: str) -> None:
+    """Refuse a decision that was made about an earlier version; without one, about any."""
+    if version and record.version != version:
+        raise Misuse("This has changed since the decision was made; look at it again.")
 
 
 VERDICTS: dict[str, Callable[[Settlement], tuple[str, Fault | None]]] = {

@@ -117,16 +117,16 @@ class Guard:
             raise claim_lost(scope.hold, outcome, BEFORE)
         raise refusal(request, outcome)
 
-    def _prior(self, ask: ClaimRequest, done: Done, results: ResultType) -> Operation[PriorResult]:
+    def _prior(self, request: ClaimRequest, done: Done, results: ResultType) -> Operation[PriorResult]:
         text = yield from unpack(self.claims.store, done.at, done.result, done.spill)
         try:
             value = results.restore(text, loose=done.loose) if text else None
         except Misfit as misfit:
-            raise no_longer_fits(ask, done, str(misfit)) from None
+            raise no_longer_fits(request, done, str(misfit)) from None
         if self.policy.on_duplicate == "reject":
-            raise duplicate(ask, done, value, own=bool(text))
+            raise duplicate(request, done, value, own=bool(text))
         if not text:
-            raise result_not_kept(ask, done)
+            raise result_not_kept(request, done)
         return PriorResult(value)
 
     # -- after the work --------------------------------------------------------------------------
@@ -147,9 +147,9 @@ class Guard:
         raise doubt from finding.error
 
     def _complete(self, scope: ClaimScope, value: Any, results: ResultType) -> Operation[Any]:
-        packed = pack(value, scope.hold.held, large=self.policy.large)
+        packed = pack(value, scope.hold.held, large=self.policy.large, most=self.claims.result_limit)
         try:
-            answer = yield from scope.complete(packed, self.policy.life, unfit=not results.fits(packed))
+            answer = yield from scope.complete(packed, self.policy.life, mistyped=not results.fits(packed))
         except StoreError as error:
             error.add_note(f"The work of {named(scope.request)} was done; only its record is in doubt.")
             raise
@@ -299,7 +299,7 @@ class Once:
         self.guard = guard
         self.policy = guard.policy
         clock = guard.claims.clock
-        self.asking = ClaimRequestFactory(
+        self.claim_requests = ClaimRequestFactory(
             function, guard.policy, key=key, owner=owner, clock=clock, stable=stable, link=link
         )
         self._results = ResultType(function, self.policy.operation)
@@ -312,7 +312,9 @@ class Once:
 
         `retry`: run again what has failed for good.
         """
-        request = self.asking.request(self.asking.arguments.bind(args, kwargs), tenant=tenant, retry=retry)
+        request = self.claim_requests.request(
+            self.claim_requests.arguments.bind(args, kwargs), tenant=tenant, retry=retry
+        )
         return self.guard.run(request, lambda: self._work(args, kwargs), self._results)
 
     def _work(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -326,14 +328,14 @@ class Once:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, tenant: str | None = None
     ) -> Operation[TakeOutcome | None]:
         """Return what the claim of these arguments is now."""
-        return self.guard.claims.look(self.asking.address(self.key(args, kwargs), tenant))
+        return self.guard.claims.look(self.claim_requests.address(self.key(args, kwargs), tenant))
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self.asking.key(args, kwargs)
+        return self.claim_requests.key(args, kwargs)
 
     def request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ClaimRequest:
         """Return the claim request of a call, for the tenant it was declared for."""
-        return self.asking.request(self.asking.arguments.bind(args, kwargs))
+        return self.claim_requests.request(self.claim_requests.arguments.bind(args, kwargs))
 
 
 def refuse_generators(function: Callable[..., Any]) -> None:

@@ -14,7 +14,19 @@ from .claim import validate_name
 from .error_classification import NotDoneErrors, as_not_done
 from .states import Lifetime
 
-__all__ = ["Duration", "OnDuplicate", "OnFailure", "OnLarge", "Policy", "Repeat", "SettleVerdict", "make_policy"]
+__all__ = [
+    "DEFAULT_LEASE",
+    "LONGEST_LEASE",
+    "Duration",
+    "OnDuplicate",
+    "OnFailure",
+    "OnLarge",
+    "Policy",
+    "Repeat",
+    "SettleVerdict",
+    "lease_for",
+    "make_policy",
+]
 
 
 OnDuplicate = Literal["return_prior", "wait", "reject"]
@@ -28,6 +40,13 @@ W = TypeVar("W", bound=str)
 
 DEFAULT_LEASE = 30.0
 DEFAULT_KEEP = "30d"
+INTERVALS = 3  # that a lease of periodic work lasts
+SHORTEST_LEASE, LONGEST_LEASE = 5.0, 300.0  # seconds, of periodic work
+
+
+def lease_for(interval: float) -> float:
+    """Return for how many seconds work that is due every `interval` seconds is held."""
+    return min(max(SHORTEST_LEASE, INTERVALS * interval), LONGEST_LEASE)
 
 
 class Policy(Struct, frozen=True):

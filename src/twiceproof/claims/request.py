@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from inspect import Parameter
-from types import FrameType, FunctionType
+from types import BuiltinMethodType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from ..clock import Clock, Ids
@@ -17,7 +17,15 @@ from .claim import CLAIM, address_of, run_id
 from .policy import Policy
 from .states import ClaimRequest
 
-__all__ = ["Arguments", "ClaimRequestFactory", "Link", "operation_name", "refuse_bare"]
+__all__ = [
+    "Arguments",
+    "ClaimRequestFactory",
+    "Link",
+    "bound_otherwise",
+    "operation_name",
+    "place_of",
+    "refuse_bare",
+]
 
 
 SIMPLE = (Parameter.POSITIONAL_OR_KEYWORD,)
@@ -147,6 +155,68 @@ def operation_name(function: Callable[..., Any], given: str | None, decorator: s
         kind = "lambda" if own else type(function).__qualname__
         raise Misuse(f"A {kind} has no name of its own; give one: @app.{decorator}(…, name=…).")
     return own
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return where a function is written. An object has no such place."""
+    named = getattr(function, "__qualname__", None)
+    return f"{function.__module__}.{named}" if named else f"{type(function).__qualname__} at {id(function):#x}"
+
+
+def bound_otherwise(one: Any, other: Any) -> str:
+    """Return the name of a value that two functions made by the same lines bind, each another one; "" without any.
+
+    A module that is reloaded, and a factory that is called twice, declare the same function again. A loop over three
+    banks makes three, which differ in the bank alone: under one name they would answer each other's duplicates, and a
+    worker would run the last of them for the runs of all. Only values that can be compared tell: a factory that is
+    called twice makes its connections anew.
+    """
+    return next(_differing(one, other, set()), "")
+
+
+def _differing(one: Any, other: Any, seen: set[int]) -> Iterator[str]:
+    one, other = _function(one), _function(other)
+    if one is None or other is None or one.__code__ is not other.__code__ or id(other) in seen:
+        return
+    seen.add(id(other))
+    theirs = _bound(other)
+    for name, value in _bound(one).items():
+        if name in theirs and value is not theirs[name]:
+            if _function(value) is not None:
+                yield from _differing(value, theirs[name], seen)
+            elif _are_unequal(value, theirs[name]):
+                yield name
+
+
+def _function(value: Any) -> FunctionType | None:
+    """Return the function below a step, a flow or another wrapper."""
+    try:
+        found = inspect.unwrap(value) if callable(value) and not isinstance(value, type) else None
+    except ValueError:  # a proxy, which has whatever attribute is asked for
+        return None
+    return found if isinstance(found, FunctionType) else None
+
+
+def _bound(function: FunctionType) -> dict[str, Any]:
+    """Return what a function got when it was made: its defaults, and the variables around it."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    bound = dict(zip(names, defaults, strict=True)) | (function.__kwdefaults__ or {})
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            bound[name] = cell.cell_contents
+        except ValueError:  # a variable that is set later
+            continue
+    return bound
+
+
+def _are_unequal(one: Any, other: Any) -> bool:
+    if isinstance(one, MethodType | BuiltinMethodType):  # as values they differ whenever their objects do
+        return isinstance(other, MethodType) and place_of(one) != place_of(other)
+    try:
+        return getattr(type(one), "__eq__", None) is not object.__eq__ and bool(one != other)
+    except Exception:  # noqa: BLE001 - an array, or an object with a comparison of its own
+        return False
 
 
 def refuse_bare(given: Any, decorator: str, needs: str = "a key", example: str = 'key="order:{order[id]}"') -> None:

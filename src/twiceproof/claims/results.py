@@ -85,7 +85,7 @@ class Packed(Struct, frozen=True):
 
 
 def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "", most: int = SPILL_LIMIT) -> Packed:
-    """Encode a result. Never fails: the work is done, and that must be recorded whatever the result is like.
+    """Encode a result. Never fails: the work is done, and that must be recorded with any result.
 
     `mark` tells the results of one run's steps apart; `most` is the largest size.
     """

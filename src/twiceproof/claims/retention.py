@@ -17,6 +17,7 @@ from ..records import (
     Check,
     Conflict,
     Found,
+    Outcome,
     Record,
     Remove,
     Replace,
@@ -95,7 +96,7 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
             old = [record for record in page.records if not is_of_a_run_to_come(record, page.now)]
             if old:
                 removals = [Remove(record.at, version=record.version) for record in old]
-                written = yield from store.write(owner, *removals)
+                written = yield from _removed(store, owner, removals)
                 if not isinstance(written, Written):
                     if written.at == owner.at:
                         return -1
@@ -106,6 +107,16 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
             if after is None:
                 break
     return gone
+
+
+def _removed(store: Store, owner: Check, removals: Sequence[Remove]) -> Operation[Outcome]:
+    """Remove pieces together with the check of their owner; where a store lands one write at a time, after it."""
+    if store.batch_limit > 1:
+        return (yield from store.write(owner, *removals))
+    written: Outcome = yield from store.write(owner)
+    for removal in removals if isinstance(written, Written) else ():
+        yield from store.write(removal)
+    return written
 
 
 def is_of_a_run_to_come(record: Record, now: float) -> bool:
@@ -347,7 +358,7 @@ class Sweeper:
         self._clock = clock
         self._every = every
         self._swept_at = clock.monotonic()
-        self._thread = BackgroundThread(self, Sweeper._tidy_up, "twiceproof-sweep", grace=GRACE, finish=True)
+        self._thread = BackgroundThread(self, Sweeper._sweep, "twiceproof-sweep", grace=GRACE, finish=True)
         self._stopped = False
         self._reset()
         at_fork(self, in_child=Sweeper._reset)
@@ -362,7 +373,7 @@ class Sweeper:
         self._swept_at = self._clock.monotonic()
         self._thread.send("sweep")
 
-    def _tidy_up(self, _: ThreadRun) -> None:
+    def _sweep(self, _: ThreadRun) -> None:
         self._at_work = True
         try:
             while not self._stopped and block(sweep(self._store)).total >= PASS:

@@ -31,6 +31,7 @@ from .claim import (
     body_of,
     claim_of,
     index_address,
+    is_abandoned,
     short_id,
 )
 
@@ -114,38 +115,39 @@ class Lifetime(Struct, frozen=True, gc=False):
     keep_failed: float | None = 30 * 86_400.0
 
 
-def decide(ask: ClaimRequest, record: Record | None, now: float) -> Move:
+def decide(request: ClaimRequest, record: Record | None, now: float) -> Move:
     """Return what a take should do about the record it found."""
     if record is None:
-        return BeginClaim(_insert(ask), 1)
+        return BeginClaim(_insert(request), 1)
     if is_expired(record, now):
-        return _take_over(ask, record, 1)
+        return _take_over(request, record, 1)
     claim = claim_of(record)
-    if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
-        return AnswerOnly(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
+    if request.fingerprint and claim.fingerprint and request.fingerprint != claim.fingerprint:
+        return AnswerOnly(Mismatch(claim.fingerprint, request.fingerprint, record.state, claim.run))
     if record.state == HELD:
-        return _decide_held(ask, record, claim, now)
-    if record.state == FAILED and (ask.retry or (claim.fault and claim.fault.retryable)):
-        return _take_over(ask, record, claim.attempt + 1)
+        return _decide_held(request, record, claim, now)
+    retried = request.retry and not is_abandoned(claim)  # whether it was done is unknown
+    if record.state == FAILED and (retried or (claim.fault and claim.fault.retryable)):
+        return _take_over(request, record, claim.attempt + 1)
     return AnswerOnly(_settled(record, claim, now))
 
 
-def _decide_held(ask: ClaimRequest, record: Record, claim: Claim, now: float) -> Move:
-    if ask.reentrant and claim.owner == ask.owner:
-        return _take_over(ask, record, claim.attempt)
+def _decide_held(request: ClaimRequest, record: Record, claim: Claim, now: float) -> Move:
+    if request.reentrant and claim.owner == request.owner:
+        return _take_over(request, record, claim.attempt)
     if not is_lapsed(record, now):
         return AnswerOnly(Busy(claim.owner, _time_left(record, now), claim.run))
-    if ask.repeat == "safe":
-        return _take_over(ask, record, claim.attempt + 1)
+    if request.repeat == "safe":
+        return _take_over(request, record, claim.attempt + 1)
     reason = f"{claim.owner} stopped without a word; whether its work was done is unknown"
     return ParkClaim(_park(record, claim, reason), reason)
 
 
-def decide_of_other_kind(ask: ClaimRequest, record: Record, now: float) -> AnswerOnly | ParkClaim:
+def decide_of_other_kind(request: ClaimRequest, record: Record, now: float) -> AnswerOnly | ParkClaim:
     """Decide about a claim that a run finds under its operation and key, or a run that a claim finds."""
     claim = claim_of(record)
-    if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
-        return AnswerOnly(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
+    if request.fingerprint and claim.fingerprint and request.fingerprint != claim.fingerprint:
+        return AnswerOnly(Mismatch(claim.fingerprint, request.fingerprint, record.state, claim.run))
     if record.at.kind == CLAIM and record.state == HELD and is_lapsed(record, now):
         reason = f"{claim.owner} stopped without a word; whether its work was done is unknown"
         return ParkClaim(_park(record, claim, reason), reason)
@@ -170,7 +172,7 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
             claim.run,
             claim.finished_at or record.updated_at,
             kept_until(record, claim),
-            claim.unfit or claim.settled is not None,
+            claim.mistyped or claim.settled is not None,
         )
     if record.state == FAILED:
         fault = claim.fault or Fault("unknown")
@@ -214,20 +216,29 @@ def _time_left(record: Record, now: float) -> float:
     return max(0.0, (record.lease_until or now) - now)
 
 
-def _insert(ask: ClaimRequest) -> Insert:
-    return Insert(ask.at, body_of(claim_for(ask, 1)), HELD, draw=True, lease=ask.lease)
+def _insert(request: ClaimRequest) -> Insert:
+    return Insert(request.at, body_of(claim_for(request, 1)), HELD, draw=True, lease=request.lease)
 
 
-def _take_over(ask: ClaimRequest, record: Record, attempt: int) -> BeginClaim:
+def _take_over(request: ClaimRequest, record: Record, attempt: int) -> BeginClaim:
     """Take over by version, not by fence: if the record changed since it was read, a live claim would be overrun."""
-    body = body_of(claim_for(ask, attempt))
-    write = Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease)
+    body = body_of(claim_for(request, attempt))
+    write = Replace(request.at, body, HELD, version=record.version, draw=True, lease=request.lease)
     return BeginClaim(write, attempt)
 
 
-def claim_for(ask: ClaimRequest, attempt: int) -> Claim:
+def claim_for(request: ClaimRequest, attempt: int) -> Claim:
     """Return the claim that a request writes."""
-    return Claim(ask.operation, ask.key, ask.owner, ask.tenant, ask.fingerprint, attempt, ask.run, ask.link)
+    return Claim(
+        request.operation,
+        request.key,
+        request.owner,
+        request.tenant,
+        request.fingerprint,
+        attempt,
+        request.run,
+        request.link,
+    )
 
 
 def _park(record: Record, claim: Claim, reason: str) -> Replace:

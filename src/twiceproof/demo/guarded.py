@@ -69,8 +69,10 @@ if __name__ == "__main__":
     worker = app.worker(concurrency=2)
     working = threading.Thread(target=worker.run)
     working.start()
-    report(port=serve_http(GuardedHook, int(sys.argv[1])))
-    wait_for_parent()
-    worker.drain()
-    working.join()
-    app.close()
+    try:
+        report(port=serve_http(GuardedHook, int(sys.argv[1])))
+        wait_for_parent()
+    finally:  # a parent that is gone already cannot be told: its worker must not be left behind
+        worker.drain()
+        working.join()
+        app.close()

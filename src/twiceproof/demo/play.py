@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +16,11 @@ from msgspec import Struct
 
 from .. import App
 from ..clock import Clock, system_clock
+from ..effects.webhook_client import signed_headers
 from ..flows.engine.ledger import STARTED, STEP_DONE, UNKNOWN
 from ..flows.history.run_view import StepShape
 from .processes import DemoProcesses, EffectLog
-from .scenario import LIMIT, SIDES, DemoPlan
+from .scenario import LIMIT, SIDES, DemoPlan, Order
 from .services import ADDRESSES, INVOICES, MAILS
 
 __all__ = [
@@ -25,11 +30,13 @@ __all__ = [
     "DemoRun",
     "DemoSettled",
     "DemoStep",
+    "LastOrder",
     "Person",
     "Side",
     "count",
     "invoice_of",
     "large_orders_billed",
+    "one_order_more",
     "was_mailed",
 ]
 
@@ -289,3 +296,43 @@ class DemoRun:
             self._processes.receive(LOOK_EVERY)
             if self._clock.monotonic() > until:
                 raise RuntimeError(f"the runs of the demo have not ended within {TIMEOUT:g} s")
+
+
+# -- afterwards, with `--open`: one order more, whose mail server does not answer. A person settles it --
+
+FOLDER = "afterwards"
+TOTAL = 249  # EUR
+DELIVERIES = 3  # of one event: the shop sends it again, as shops do
+
+
+class LastOrder(Struct, frozen=True):
+    """An order that gets stuck. `log`: where the mail server records what it took."""
+
+    number: int
+    log: Path
+    environment: Mapping[str, str]
+
+    def deliver(self, app: App) -> None:
+        """Deliver it as the shop does. A worker carries it out."""
+        data = {"order": self.number, "total": TOTAL, "mail": f"customer{self.number}@example.org"}
+        body = json.dumps(data).encode()
+        for _ in range(DELIVERIES):
+            secret = self.environment["DEMO_SECRET"]
+            headers = signed_headers(f"evt_{self.number}_placed", time.time(), body, [secret])
+            app.receive("orders", body, [("content-type", "application/json"), *headers.items()])
+
+
+@contextmanager
+def one_order_more(place: Path, ledger: str, plan: DemoPlan) -> Iterator[LastOrder]:
+    """Start the services again, beside the ledger. The mail server takes the next order's mail, and does not answer.
+
+    What they record is in a folder of its own: the comparison is over, and its figures stay as they are.
+    """
+    number = len(plan.orders) + 1
+    folder = place / FOLDER
+    folder.mkdir()
+    DemoPlan(plan.seed, [Order(number, TOTAL)], [], {}, {number: "lost"}).save(folder)
+    with DemoProcesses(folder, ledger) as processes:
+        environment = processes.open_services()
+        os.environ |= environment  # the app reads where its services are when it is imported
+        yield LastOrder(number, folder / MAILS, environment)

@@ -158,11 +158,16 @@ class DemoProcesses:
     def __enter__(self) -> DemoProcesses:
         return self
 
-    def open(self) -> None:
+    def open_services(self) -> dict[str, str]:
+        """Start the services alone. Return what a program must find in its environment to call them."""
         services = {name: self._start(name, "services", [name, str(self._place)]) for name in ("accounting", "mail")}
         self._wait_for(list(services.values()))
         self._environment["DEMO_ACCOUNTING_PORT"] = str(services["accounting"].port)
         self._environment["DEMO_MAIL_PORT"] = str(services["mail"].port)
+        return self._environment
+
+    def open(self) -> None:
+        self.open_services()
         programs = {
             side: [self._start(f"{side}-{number}", MODULES[side], ["0"]) for number in range(1, EACH + 1)]
             for side in SIDES

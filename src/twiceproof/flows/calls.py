@@ -24,7 +24,7 @@ from ..safe_text import suggested_command
 from .engine.compensation import refuse_undone
 from .engine.context import as_coroutine_function, noted, parent_of_new_run, patience_around
 from .engine.exits import Ended, Finished, HandedBack, RunFailed, Superseded, Suspended
-from .engine.run_states import Leftover, RunAsk, decide_run, enqueue, work_of
+from .engine.run_states import Leftover, RunRequest, decide_run, enqueue, work_of
 from .engine.runner import RunExecution
 from .flow import Flow
 from .handle import AsyncRunHandle, Handle, RunHandle, handle_for
@@ -40,23 +40,33 @@ CALLER_PATIENCE = 5.0  # seconds that a caller waits for a retry in place; later
 
 def call(flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
     """Run a flow here, or return the result of its earlier run."""
-    ask, work = yield from flow.request(args, kwargs, retry=retry)
+    flow, paused = yield from _on_live_version(flow)
+    request, work = yield from flow.request(args, kwargs, retry=retry)
     if retry:
-        yield from refuse_undone(flow.parts.store, ask.at, ask.where)
+        yield from refuse_undone(flow.runtime.store, request.at, request.where)
     flow.results.prepare()
-    called = FlowCall(flow, ask, work)
+    called = FlowCall(flow, request, work)
+    if paused:
+        yield from called.leave_to_worker_if_open()
     if flow.limits is None:
         return (yield from called.result())
-    return (yield from called.limited_result(flow.limits, flow.seen(flow.asking.arguments.bind(args, kwargs))))
+    return (yield from called.limited_result(flow.limits, flow.seen(flow.claim_requests.arguments.bind(args, kwargs))))
+
+
+def _on_live_version(flow: Flow) -> Operation[tuple[Flow, bool]]:
+    """Return the flow that a call runs on, and whether it is paused."""
+    if flow.releases is None:
+        return flow, False
+    return (yield from flow.for_new_run()), (yield from flow.releases.is_paused(flow))
 
 
 class FlowCall:
     """One call of a flow, which waits for one run."""
 
-    def __init__(self, flow: Flow, ask: ClaimRequest, work: Raw) -> None:
+    def __init__(self, flow: Flow, request: ClaimRequest, work: Raw) -> None:
         self._flow = flow
-        self._parts = flow.parts
-        self._ask = ask
+        self._runtime = flow.runtime
+        self._request = request
         self._work = work
 
     def result(self, slots: Sequence[HeldClaim] = ()) -> Operation[Any]:
@@ -70,34 +80,42 @@ class FlowCall:
         slot."""
         patience, waited = patience_around(), 0.0
         while True:
-            found = yield from self._parts.store.read(self._ask.at)
+            found = yield from self._runtime.store.read(self._request.at)
             move = decide_run(self._run_ask(), found.record, found.now)
             if isinstance(move, AnswerOnly) and not isinstance(move, Leftover) and not self._waits_for(move.outcome):
                 return (yield from self._earlier_result(move.outcome))
             begins = found.record is None or isinstance(move, Leftover) or claim_of(found.record).attempt == 0
-            entered = yield from limits.enter(self._parts, arguments, begins=begins)
+            entered = yield from limits.enter(self._runtime, arguments, begins=begins)
             if isinstance(entered, Entered):
-                return (yield from holding(self._parts, entered.holds, self.result(entered.holds)))
-            if (entered.ours or waited >= patience) and not self._ask.retry:
+                return (yield from holding(self._runtime, entered.holds, self.result(entered.holds)))
+            if (entered.ours or waited >= patience) and not self._request.retry:
                 yield from self._leave_to_worker()
             pause = min(entered.seconds, LONGEST_PAUSE)
             waited += pause
-            yield Sleep(self._parts.clock, pause)
+            yield Sleep(self._runtime.clock, pause)
 
-    def _run_ask(self) -> RunAsk:
-        return RunAsk(self._ask, self._work, self._flow.versions)
+    def _run_ask(self) -> RunRequest:
+        return RunRequest(self._request, self._work, self._flow.versions)
+
+    def leave_to_worker_if_open(self) -> Operation[None]:
+        """Of a paused flow: queue a run that would begin or continue here, and raise Waiting. Earlier results are still
+        returned."""
+        found = yield from self._runtime.store.read(self._request.at)
+        move = decide_run(self._run_ask(), found.record, found.now)
+        if not isinstance(move, AnswerOnly) or isinstance(move, Leftover):
+            yield from self._leave_to_worker()
 
     def _leave_to_worker(self) -> Operation[None]:
         """Queue the run and raise Waiting, because the calling run holds slots until it is suspended.
 
         If it needed one of those itself, or the holder of the slot that it needs did, it would wait for ever.
         """
-        insert = enqueue(self._ask, self._work, 0.0)
-        written = yield from self._parts.store.write(insert, *alone(insert), also=first_pointer(insert))
+        insert = enqueue(self._request, self._work, 0.0)
+        written = yield from self._runtime.store.write(insert, *alone(insert), also=first_pointer(insert))
         found = None if isinstance(written, Written) else written.found
         if found is None or not is_expired(found, written.now):
-            raise self._waiting(Parked("queued", "waits for its turn", self._ask.run))
-        yield from forget(self._parts.store, found)
+            raise self._waiting(Parked("queued", "waits for its turn", self._request.run))
+        yield from forget(self._runtime.store, found)
 
     def _enter(self, slots: Sequence[HeldClaim]) -> Operation[RunExecution | tuple[Any]]:
         """Return a run that is ours, or the result of an earlier one (in a tuple: it may be anything)."""
@@ -110,7 +128,7 @@ class FlowCall:
                 return execution
             if not self._waits_for(outcome):
                 return ((yield from self._earlier_result(outcome)),)
-            yield from self._parts.store.pause(self._ask.at.space, min(pause, outcome.retry_after + 0.001))
+            yield from self._runtime.store.pause(self._request.at.space, min(pause, outcome.retry_after + 0.001))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
@@ -120,39 +138,39 @@ class FlowCall:
 
     def _earlier_result(self, outcome: Any) -> Operation[Any]:
         """Return what an earlier run returned. Raises if it has no result, or none yet."""
-        ask = self._ask
+        request = self._request
         if not isinstance(outcome, Mismatch | Parked):  # Waiting asks callers of a parked run to call again
-            self._parts.claims.duplicates.blocked(self._flow.name, ask.key, tenant=ask.tenant)
+            self._runtime.claims.duplicates.blocked(self._flow.name, request.key, tenant=request.tenant)
         if isinstance(outcome, Done):
             return (yield from self._prior(outcome))
         if isinstance(outcome, Parked):
             raise self._waiting(outcome)
         if isinstance(outcome, InReview):
             raise self._in_review(outcome.reason)
-        error = refusal(ask, outcome)
+        error = refusal(request, outcome)
         if isinstance(outcome, Busy):
             error.data["state"] = HELD  # it is a run and not a claim: a run that waits for it is woken at its end
         raise error
 
     def _prior(self, done: Done) -> Operation[Any]:
-        flow, ask = self._flow, self._ask
+        flow, request = self._flow, self._request
         if (superseded := stale(done)) is not None:
-            raise stale_error(flow.name, ask.key, ask.run, superseded, ask.where)
-        text = yield from unpack(self._parts.store, done.at, done.result, done.spill)
+            raise stale_error(flow.name, request.key, request.run, superseded, request.where)
+        text = yield from unpack(self._runtime.store, done.at, done.result, done.spill)
         try:
             value = flow.results.restore(text, loose=done.loose) if text else None
         except Misfit as misfit:
-            raise no_longer_fits(ask, done, str(misfit)) from None
+            raise no_longer_fits(request, done, str(misfit)) from None
         if flow.policy.on_duplicate == "reject" and not (yield from self._is_ours()):
-            raise duplicate(ask, done, value)
+            raise duplicate(request, done, value)
         if not text:
-            raise result_not_kept(ask, done)
+            raise result_not_kept(request, done)
         return value
 
     def _is_ours(self) -> Operation[bool]:
         """Whether the calling run began it: called again after a crash, it must get that run's result."""
         outer = parent_of_new_run()
-        record = (yield from self._parts.store.read(self._ask.at)).record if outer else None
+        record = (yield from self._runtime.store.read(self._request.at)).record if outer else None
         return record is not None and work_of(claim_of(record)).parent == outer
 
     # -- the result of our own run ---------------------------------------------------------------
@@ -165,27 +183,27 @@ class FlowCall:
         if isinstance(ended, RunFailed):
             raise carry_stop_iteration(_original(ended.error))
         if isinstance(ended, Suspended):
-            raise self._waiting(Parked("waiting", ended.why, self._ask.run, ended.until))
+            raise self._waiting(Parked("waiting", ended.why, self._request.run, ended.until))
         raise self._in_review(ended.reason) from ended.error
 
     def _in_review(self, reason: str) -> NeedsReview:
-        name, ask = self._flow.name, self._ask
-        run = shown_run(ask.run)
+        name, request = self._flow.name, self._request
+        run = shown_run(request.run)
         error = NeedsReview(
-            f"{name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
-            f"{suggested_command(*ask.where, 'review', 'show', run)}",
+            f"{name} for {request.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
+            f"{suggested_command(*request.where, 'review', 'show', run)}",
             operation=name,
-            key=ask.key,
+            key=request.key,
             run=run,
             state=REVIEW,
             reason=reason,
         )
-        error.reference = ask.run
+        error.reference = request.run
         return error
 
     def _waiting(self, parked: Parked) -> Waiting:
-        error = waiting(self._ask, parked)
-        error.data["handle"] = handle_for(self._flow.handle(self._ask.key), self._flow.drive)
+        error = waiting(self._request, parked)
+        error.data["handle"] = handle_for(self._flow.handle(self._request.key), self._flow.drive)
         return error
 
 

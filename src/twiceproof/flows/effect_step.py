@@ -1,7 +1,7 @@
 """EffectStep: a step whose function only describes an effect, which the engine performs and looks for.
 
-The description is made at every call, in a replay too: it must depend on the arguments alone. From it follow the step's
-declaration and what the ledger records as asked for; its `perform` and `look` do the rest.
+The description is made at every call, also in a replay, so it must depend only on the arguments. It determines the
+step's declaration and the digest that the ledger records; its `perform` and `look` do the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import structs
 
 from ..claims.claim import validate_name
 from ..claims.results import ResultType
-from ..effects.base import Effect, Look, look_of, outgoing_headers
+from ..effects.base import Effect, Look, first_attempt_at, header_text, look_of, outgoing_headers
 from ..effects.repeat import NEVER, TRANSACTION, Declared, Retry, as_retry
 from ..errors import Misuse
 from ..operations import await_, block
@@ -28,7 +28,7 @@ from .engine.context import correlation, current_attempt, current_session
 from .engine.decisions import StepPlan
 from .engine.step_identity import arguments_digest
 from .runtime import Runtime
-from .step import Step, StepCall
+from .step import Step, StepCall, called_with
 from .transaction import Transaction
 
 __all__ = ["EffectBlocks", "EffectStep", "perform_here", "unnamed_step"]
@@ -39,12 +39,12 @@ Build = Callable[..., Effect[Any]] | Callable[..., Coroutine[Any, Any, Effect[An
 
 
 class EffectStep(Step):
-    """One function under @app.effect. What its step may do when repeated, each call's effect says."""
+    """One function under @app.effect. Each call's effect says how its step may be repeated."""
 
     def __init__(
         self,
         build: Build,
-        parts: Runtime,
+        runtime: Runtime,
         *,
         retry: Retry | None = None,
         timeout: float | None = None,
@@ -59,8 +59,9 @@ class EffectStep(Step):
         super().__init__(_performing(build), plan, name=name, own_id=own_id, undo=undo, external=external)
         self.results = ResultType(self.function, self.name, Any)  # its annotation is that of the description
         self._build = build
-        self._parts = parts
+        self._runtime = runtime
         self._results: dict[Any, ResultType] = {}
+        self._several: Callable[[Any], tuple[str, ...]] | None = None  # of one call's effect
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]) -> StepCall:
         """Describe the effect of a call. The ledger keeps a digest of the description, and not of the arguments."""
@@ -70,16 +71,29 @@ class EffectStep(Step):
     def asked(self, given: dict[str, Any]) -> str:
         return arguments_digest(_described(self._build, (), given).describe())
 
+    def probe_of(self, given: dict[str, Any], asked: str) -> Callable[..., Any] | None:
+        """The look of the effect that these arguments describe, if it is the one that was asked for."""
+        try:
+            effect = _described(self._build, (), called_with(self._build, given))
+            is_known = not asked or arguments_digest(effect.describe()) == asked
+        except Exception:  # noqa: BLE001 - the function needs what the ledger does not know
+            return None
+        return _with_look(effect).probe if is_known and getattr(effect, "can_look", True) else None
+
+    def several(self, value: Any) -> tuple[str, ...]:
+        return () if self._several is None else self._several(value)
+
     def _bound(self, effect: Effect[Any]) -> Step:
         """Return this step with what follows from one effect: its declaration, its look and the type of its result."""
         bound = copy.copy(self)
         bound.plan = structs.replace(self.plan, repeat=_with_look(effect))
         bound.results = self._result_type(effect.result_type)
+        bound._several = getattr(effect, "found_several", None)
         joined = getattr(effect, "joined", None)
-        work = joined(self._parts.store) if joined is not None else None
+        work = joined(self._runtime.store) if joined is not None else None
         if work is not None:
             bound.plan = structs.replace(self.plan, repeat=TRANSACTION, timeout=None)
-            store, limit = self._parts.store, self.plan.timeout
+            store, limit = self._runtime.store, self.plan.timeout
             bound.transaction = Transaction(lambda: store, _on_connection(work), getattr(work, "connect", None), limit)
         return bound
 
@@ -158,10 +172,14 @@ def _key() -> str:
 
 
 def _sending_headers(work: Callable[[str], Any], key: str) -> Any:
-    token = outgoing_headers.set(MappingProxyType(outgoing_context()))
+    sent = {name: header_text(value) for name, value in outgoing_context().items()}
+    attempt = current_attempt()
+    token = outgoing_headers.set(MappingProxyType(sent))
+    began = first_attempt_at.set(None if attempt is None else attempt.first_at)
     try:
         return work(key)
     finally:
+        first_attempt_at.reset(began)
         outgoing_headers.reset(token)
 
 
@@ -197,7 +215,7 @@ def _on_connection(work: Callable[[Any, str], Any]) -> Callable[..., Any]:
 _UNFIT = re.compile(r"[^A-Za-z0-9_.@-]+")
 
 
-def perform_here(parts: Runtime, effect: Effect[Any]) -> Any:
+def perform_here(runtime: Runtime, effect: Effect[Any]) -> Any:
     """Perform an effect as a step of the run that is calling, under the effect's own name; plainly outside of a run.
 
     What the call returns is awaited in an `async def` flow.
@@ -206,12 +224,12 @@ def perform_here(parts: Runtime, effect: Effect[Any]) -> Any:
     if session is None:
         return _sending_headers(effect.perform, _key())
     awaited = session.drive is await_
-    step = unnamed_step(effect, parts, awaited=awaited)
+    step = unnamed_step(effect, runtime, awaited=awaited)
     called = session.step(step, (), {})
     return session.do(called, names=(step.name,)) if awaited else block(called)
 
 
-def unnamed_step(effect: Effect[Any], parts: Runtime, *, awaited: bool) -> EffectStep:
+def unnamed_step(effect: Effect[Any], runtime: Runtime, *, awaited: bool) -> EffectStep:
     """Return the step of an effect that no function describes: it is named as the effect is."""
     verb, _, target = effect.name.partition(" ")
     stem = validate_name("step", _UNFIT.sub("-", verb)[:LONGEST_STEM] or "effect")
@@ -220,7 +238,7 @@ def unnamed_step(effect: Effect[Any], parts: Runtime, *, awaited: bool) -> Effec
     async def described() -> Effect[Any]:
         return effect
 
-    return EffectStep(described if awaited else lambda: effect, parts, name=stem, own_id=own_id)
+    return EffectStep(described if awaited else lambda: effect, runtime, name=stem, own_id=own_id)
 
 
 BLOCKS = ("http", "sql", "mail", "files", "s3", "dataverse", "table")
@@ -229,20 +247,20 @@ BLOCKS = ("http", "sql", "mail", "files", "s3", "dataverse", "table")
 class EffectBlocks:
     """What `app.effects` is: the blocks of `twiceproof.effects`, whose effects are performed at once."""
 
-    def __init__(self, parts: Runtime) -> None:
-        self._parts = parts
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     def __getattr__(self, block_name: str) -> Any:
         if block_name not in BLOCKS:
             raise AttributeError(f"app.effects has no {block_name!r}; there are {', '.join(BLOCKS)}")
-        return _Block(self._parts, import_module(f"twiceproof.effects.{block_name}"))
+        return _Block(self._runtime, import_module(f"twiceproof.effects.{block_name}"))
 
 
 class _Block:
     """One block: its functions that make effects perform them here, and others are called as they are."""
 
-    def __init__(self, parts: Runtime, module: ModuleType) -> None:
-        self._parts = parts
+    def __init__(self, runtime: Runtime, module: ModuleType) -> None:
+        self._runtime = runtime
         self._module = module
 
     def __getattr__(self, verb: str) -> Any:
@@ -251,6 +269,6 @@ class _Block:
         @functools.wraps(make)
         def made(*args: Any, **kwargs: Any) -> Any:
             value = make(*args, **kwargs)
-            return perform_here(self._parts, value) if isinstance(value, Effect) else value
+            return perform_here(self._runtime, value) if isinstance(value, Effect) else value
 
         return made

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from ..claims.claim import Claim, claim_of, run_address, shown_id
+from ..claims.claim import RUN, Claim, address_of, claim_of, run_address, shown_id
 from ..claims.states import Pointer, is_expired, pointer_of, pointer_write
+from ..errors import Misuse
+from ..keys import validate_key
 from ..operations import Operation
 from ..records import Address, Insert, record_kind
 from ..stores.base import Store, scan_all
 from .engine.ledger import STEP_DONE, Entry, entries_in
+from .runtime import own_run
 
 if TYPE_CHECKING:
     from .engine.session import Session
     from .step import StepCall
 
-__all__ = ["IdLink", "ids_of", "pointer_to", "runs_by_external_id", "write_missing_pointers", "write_pointer"]
+__all__ = [
+    "IdLink",
+    "ids_named",
+    "ids_of",
+    "pointer_to",
+    "runs_by_external_id",
+    "write_missing_pointers",
+    "write_pointer",
+]
 
 EXTERNAL = record_kind("external", expires=True, points_to_run=True)  # an id given by an external system
 
@@ -47,7 +59,7 @@ def write_pointer(session: Session, step: str) -> Operation[None]:
     """Write the pointer from an external id to this step: an extra write, only where an id is declared."""
     note = session.ledger.entries[step].note
     if note.external:
-        yield from session.parts.store.write(_pointer(session, step, note.external))
+        yield from session.runtime.store.write(_pointer(session, step, note.external))
 
 
 def write_missing_pointers(session: Session, calling: StepCall, value: Any) -> Operation[None]:
@@ -65,8 +77,8 @@ def write_missing_pointers(session: Session, calling: StepCall, value: Any) -> O
         session.ledger.note(entry)
     if entry.note.external:
         write = _pointer(session, entry.name, entry.note.external)
-        if (yield from session.parts.store.read(write.at)).record is None:
-            yield from session.parts.store.write(write)
+        if (yield from session.runtime.store.read(write.at)).record is None:
+            yield from session.runtime.store.write(write)
 
 
 def _pointer(session: Session, step: str, external: str) -> Insert:
@@ -103,6 +115,23 @@ def ids_of(store: Store, at: Address) -> Operation[list[IdLink]]:
         IdLink(entry.note.external, claim.operation, claim.key, shown_id(at), entry.name, found.record.state)
         for entry in _done((yield from entries_in(store, at.space)))
     ]
+
+
+def ids_named(store: Store, tenant: str, name: str, flows: Iterable[str]) -> Operation[list[IdLink]]:
+    """The external ids that the steps of a run received, or the runs behind such an id.
+
+    Args:
+        store: The store.
+        tenant: Whose runs.
+        name: A run's id, FLOW/KEY, a key, or the external id.
+        flows: In which flows a key is looked for, one read each.
+    """
+    links = yield from runs_by_external_id(store, tenant, name)
+    with suppress(Misuse):  # an id of another system may look like a run's, and be none
+        links += yield from ids_of(store, (yield from own_run(store, tenant, name)))
+    for flow in flows:
+        links += yield from ids_of(store, address_of(tenant, flow, validate_key(name), RUN))
+    return list(dict.fromkeys(links))
 
 
 def _done(entries: Iterable[Entry]) -> list[Entry]:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 from msgspec import Raw, structs
@@ -35,7 +35,18 @@ from .limits import FlowLimits
 from .ordering.ordered_runs import Ordering
 from .runtime import Runtime
 
-__all__ = ["HIGH", "LOW", "NORMAL", "Flow", "Inputs", "Priority", "rank_of", "store_input"]
+__all__ = [
+    "HIGH",
+    "LOW",
+    "NORMAL",
+    "Flow",
+    "Inputs",
+    "OnFailure",
+    "Priority",
+    "ReleasedVersions",
+    "rank_of",
+    "store_input",
+]
 
 
 MOST_INLINE = 256 * 1024
@@ -73,7 +84,7 @@ class Inputs:
             ) from None
         if len(encoded) <= MOST_INLINE:
             return Packed(inline=Raw(encoded))
-        room = claims.room
+        room = claims.value_limit
         if len(encoded) > room:
             raise ValueRefused(
                 f"{self._name} was given {len(encoded):,} bytes of input, more than {room:,}; pass the name of a file "
@@ -144,7 +155,7 @@ class Inputs:
 
 def store_input(claims: ClaimManager, at: Address, packed: Packed) -> Operation[None]:
     """Stored before the run exists: a run without its input could not be carried out. Swept if no run follows."""
-    for piece in (yield from externalise(claims.shelf, packed.writes(at.space, UNCLAIMED))):
+    for piece in (yield from externalise(claims.blobs, packed.writes(at.space, UNCLAIMED))):
         written = yield from claims.store.write(piece)  # a conflict is with itself: its address is made of its content
         if not isinstance(written, Written) and written.found is not None:
             yield from _take_from_expired(claims.store, at, written.found)
@@ -159,6 +170,7 @@ def _take_from_expired(store: Store, at: Address, piece: Record) -> Operation[No
         )
 
 
+OnFailure = Callable[[dict[str, Any], BaseException], None]  # given the run's arguments, and why it failed
 Priority = Literal["high", "normal", "low"]
 HIGH, NORMAL, LOW = 0, 1, 2
 
@@ -169,15 +181,31 @@ def rank_of(priority: Priority) -> int:
     return get_args(Priority).index(priority)
 
 
+class ReleasedVersions(Protocol):
+    """Versions of a flow that are kept in the store, and not in the code of this process."""
+
+    def live(self, flow: Flow) -> Operation[Flow]:
+        """Return the flow on whose version new runs begin."""
+
+    def is_paused(self, flow: Flow) -> Operation[bool]:
+        """Return whether no run of it may begin or continue."""
+
+    def versions(self, flow: Flow) -> tuple[str, ...]:
+        """Return the versions whose runs can be carried out here. May read the store; it is called by workers."""
+
+    def carrying(self, flow: Flow, version: str) -> Flow | None:
+        """Return the flow that carries out runs of a version; None if there is no such version."""
+
+
 class Flow:
     """One declared flow. It keeps no state between calls: the store has all of it."""
 
     def __init__(
         self,
         function: Callable[..., Any],
-        parts: Runtime,
+        runtime: Runtime,
         policy: Policy,
-        asking: ClaimRequestFactory,
+        claim_requests: ClaimRequestFactory,
         *,
         version: str = "1",
         accepts: tuple[str, ...] = (),
@@ -188,23 +216,39 @@ class Flow:
         refuse_generators(function)
         self.function = function
         self.order = order
+        self.on_failure: OnFailure | None = None  # what follows a final failure and the undo of what was done
         self.limits = limits
         self.rank = rank
-        self.parts = parts
+        self.runtime = runtime
         self.policy = policy
         self.name = policy.operation
         self.version = version
         self.versions = (version, *accepts)
         self.drive: Drive = await_ if inspect.iscoroutinefunction(function) else block
         self.inputs = Inputs(function, policy.operation)
-        self.asking = asking
+        self.claim_requests = claim_requests
         self._views: dict[str, Flow] = {}
         self.results = ResultType(function, policy.operation)
+        self.releases: ReleasedVersions | None = None
 
     @property
     def queues(self) -> list[str]:
         """The queues of the runs of this flow that this process can run."""
-        return [queue_of(self.policy.tenant, self.name, version) for version in self.versions]
+        versions = self.versions if self.releases is None else self.releases.versions(self)
+        return [queue_of(self.policy.tenant, self.name, version) for version in versions]
+
+    def carrying(self, queue: str) -> Flow | None:
+        """Return the flow that carries out the runs of a queue: this one, or a release of it; None for other flows'."""
+        owner, _, version = queue.rpartition("@")
+        if owner != f"{self.policy.tenant}/{self.name}":
+            return None
+        if self.releases is not None:
+            return self.releases.carrying(self, version)
+        return self if version in self.versions else None
+
+    def for_new_run(self) -> Operation[Flow]:
+        """Return the flow that a new run begins on: what is live, if its versions are kept in the store."""
+        return self if self.releases is None else (yield from self.releases.live(self))
 
     def of(self, tenant: str) -> Flow:
         """The same flow for another tenant: its runs, queues and limits are apart from everybody else's."""
@@ -213,14 +257,14 @@ class Flow:
         view = self._views.get(tenant)
         if view is None:
             view = copy.copy(self)
-            view.parts = self.parts.of(tenant)
+            view.runtime = self.runtime.of(tenant)
             view.policy = structs.replace(self.policy, tenant=validate_name("tenant", tenant))
             self._views[tenant] = view
         return view
 
     def here(self) -> Flow:
         """As the run that calls it sees it; outside of one, as it was declared."""
-        return self.of(self.parts.tenant)
+        return self.of(self.runtime.tenant)
 
     # -- requesting a run ------------------------------------------------------------------------
 
@@ -235,18 +279,18 @@ class Flow:
         **work: Any,
     ) -> Operation[tuple[ClaimRequest, Raw]]:
         """Return the claim request of a call, and the state that a new run would begin with. Stores a large input."""
-        arguments = self.asking.arguments.bind(args, kwargs)
+        arguments = self.claim_requests.arguments.bind(args, kwargs)
         seen = self._declared(arguments) if from_json else arguments
-        ask = self.asking.request(seen, tenant=self.policy.tenant, retry=retry)
+        request = self.claim_requests.request(seen, tenant=self.policy.tenant, retry=retry)
         if self.limits is not None:
             work |= self._limited_state(arguments, self.limits)
-        packed = self.inputs.pack(arguments, ask.run, self.parts.claims)
+        packed = self.inputs.pack(arguments, request.run, self.runtime.claims)
         if validate_now:
-            yield from self._refuse_misfit(ask, packed)
+            yield from self._refuse_misfit(request, packed)
         if packed.spill is not None:
-            yield from store_input(self.parts.claims, ask.at, packed)
+            yield from store_input(self.runtime.claims, request.at, packed)
         work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
-        return ask, encoded(RunState(self.version, packed.inline, packed.spill, start_id=ask.owner, **work))
+        return request, encoded(RunState(self.version, packed.inline, packed.spill, start_id=request.owner, **work))
 
     def _declared(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Convert JSON data to what a caller in Python would pass, so that both have the same key and fingerprint.
@@ -255,10 +299,10 @@ class Flow:
         """
         try:
             typed = self.inputs.typed(arguments)
-            self.asking.maker.make(typed)
+            self.claim_requests.maker.make(typed)
         except Exception:
             with suppress(Exception):
-                self.asking.maker.make(arguments)
+                self.claim_requests.maker.make(arguments)
                 return arguments
             raise
         return typed
@@ -276,18 +320,18 @@ class Flow:
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
             return arguments  # what cannot be stored or does not fit is reported when it is packed and unpacked
 
-    def _refuse_misfit(self, ask: ClaimRequest, packed: Packed) -> Operation[None]:
+    def _refuse_misfit(self, request: ClaimRequest, packed: Packed) -> Operation[None]:
         """Refuse arguments that do not fit: queued, the run could only fail, and the corrected call would find its key
         taken by another payload."""
         try:
             self.inputs.refuse_misfit(packed)
         except Misuse:
-            found = yield from self.parts.store.read(ask.at)
+            found = yield from self.runtime.store.read(request.at)
             if found.record is None or is_expired(found.record, found.now):
                 raise  # an existing run is returned, whatever the annotations say now
 
     def refuse_best_effort(self) -> None:
-        if self.parts.store.best_effort and not self.parts.best_effort:
+        if self.runtime.store.best_effort and not self.runtime.best_effort:
             raise unsafe_store(f"{self.name} keeps a ledger")
 
     # -- starting --------------------------------------------------------------------------------
@@ -306,23 +350,26 @@ class Flow:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
     ) -> Operation[tuple[Handle, bool]]:
         """The same, and whether this start was the first."""
+        live = yield from self.for_new_run()
+        if live is not self:
+            return (yield from live.begin(args, kwargs, delay=delay, **work))
         self.refuse_best_effort()
-        ask, packed = yield from self.request(args, kwargs, **work)
-        insert = enqueue(ask, packed, delay)
+        request, packed = yield from self.request(args, kwargs, **work)
+        insert = enqueue(request, packed, delay)
         while True:
-            written = yield from self.parts.store.write(insert, *alone(insert), also=first_pointer(insert))
+            written = yield from self.runtime.store.write(insert, *alone(insert), also=first_pointer(insert))
             found = None if isinstance(written, Written) else written.found
             if found is None or not is_expired(found, written.now):
                 break
-            yield from forget(self.parts.store, found)
+            yield from forget(self.runtime.store, found)
         if found is not None:
-            refuse_other_fingerprint(ask, found)
-            self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
-        at = ask.at if found is None else found.at  # it may be the claim of a guarded function of the same name
-        return Handle(self.parts, at, self.results), found is None
+            refuse_other_fingerprint(request, found)
+            self.runtime.claims.duplicates.blocked(self.name, request.key, tenant=request.tenant)
+        at = request.at if found is None else found.at  # it may be the claim of a guarded function of the same name
+        return Handle(self.runtime, at, self.results), found is None
 
     def handle(self, key: str) -> Handle:
-        return Handle(self.parts, self.asking.address(key, self.policy.tenant), self.results)
+        return Handle(self.runtime, self.claim_requests.address(key, self.policy.tenant), self.results)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self.asking.key(args, kwargs)
+        return self.claim_requests.key(args, kwargs)

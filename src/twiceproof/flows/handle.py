@@ -44,8 +44,8 @@ R_co = TypeVar("R_co", covariant=True)
 class Handle:
     """The operations of a handle; `RunHandle` and `AsyncRunHandle` drive them."""
 
-    def __init__(self, parts: Runtime, at: Address, results: ResultType) -> None:
-        self.parts = parts
+    def __init__(self, runtime: Runtime, at: Address, results: ResultType) -> None:
+        self.runtime = runtime
         self.at = at
         self.results = results
 
@@ -55,7 +55,7 @@ class Handle:
 
     def state(self) -> Operation[str]:
         """queued, held (a process is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
-        found = yield from self.parts.store.read(self.at)
+        found = yield from self.runtime.store.read(self.at)
         if found.record is None or is_expired(found.record, found.now):
             return ""
         lapsed = found.record.state == HELD and is_lapsed(found.record, found.now)
@@ -63,7 +63,7 @@ class Handle:
 
     def result(self, timeout: float | None = None) -> Operation[Any]:
         """Wait for the run's result."""
-        clock = self.parts.clock
+        clock = self.runtime.clock
         until = None if timeout is None else clock.monotonic() + timeout
         while True:
             outcome = yield from self._outcome()
@@ -74,7 +74,7 @@ class Handle:
                 raise TimeoutError(
                     f"{self.id} did not end within {timeout:g} s; ask again, or look: {self._show('runs')}"
                 )
-            yield from self.parts.store.pause(self.at.space, min(left, LONGEST_PAUSE))
+            yield from self.runtime.store.pause(self.at.space, min(left, LONGEST_PAUSE))
 
     def result_now(self) -> Operation[Any]:
         """Return the result, or raise Waiting: the calling run is then suspended, and woken at the end of this one."""
@@ -94,10 +94,10 @@ class Handle:
 
     def cancel(self, by: str = "") -> Operation[str]:
         """Stop the run before its next step, and undo its completed steps. Return the state that it is in then."""
-        return cancel(self.parts.store, self.at, by or self.parts.owner(), self.parts.life_of(self.at))
+        return cancel(self.runtime.store, self.at, by or self.runtime.owner(), self.runtime.life_of(self.at))
 
     def _outcome(self) -> Operation[TakeOutcome]:
-        found = yield from self.parts.store.read(self.at)
+        found = yield from self.runtime.store.read(self.at)
         return outcome_of(self._existing(found), found.now)
 
     def _result_of(self, outcome: TakeOutcome) -> Operation[Any]:
@@ -111,19 +111,19 @@ class Handle:
     def _existing(self, found: Found) -> Record:
         if found.record is None or is_expired(found.record, found.now):
             raise Misuse(
-                f"There is no run {self.id}; list them with: {suggested_command(*self.parts.where, 'runs', 'list')}"
+                f"There is no run {self.id}; list them with: {suggested_command(*self.runtime.where, 'runs', 'list')}"
             )
         return found.record
 
     def _show(self, noun: str) -> str:
         """Return the command that shows the run, with the store that it is in."""
-        return suggested_command(*self.parts.where, noun, "show", self.id)
+        return suggested_command(*self.runtime.where, noun, "show", self.id)
 
     def _value(self, done: Done) -> Operation[Any]:
         if (superseded := stale(done)) is not None:
             _, operation, key = parse_space(self.at.space)
-            raise stale_error(operation, key, self.id, superseded, self.parts.where)
-        text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
+            raise stale_error(operation, key, self.id, superseded, self.runtime.where)
+        text = yield from unpack(self.runtime.store, done.at, done.result, done.spill)
         if not text:
             raise ResultNotKept(
                 f"{self.id} is done, but its result is not kept. Look: {self._show('runs')}", run=self.id
@@ -186,7 +186,7 @@ class AnyHandle:
     def _calling_run(self) -> Session | None:
         """Return the calling run if it can be suspended and woken: not in a step, nor for a run of another store."""
         around = session_var.get()
-        if around is None or not around.open or around.parts.store is not self._handle.parts.store:
+        if around is None or not around.open or around.runtime.store is not self._handle.runtime.store:
             return None
         return plain_session("handle.result") if self._drive is block else current_session()
 

@@ -95,72 +95,72 @@ _around: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("twiceproof_sl
 
 
 def take_slot(
-    parts: Runtime, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
+    runtime: Runtime, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
 ) -> Operation[HeldClaim | None]:
     """Take one of `size` slots, or return None: all are taken. A dead holder's slot lapses."""
     first = int(roll() * size)
     for i in range(size):
-        at = address_of(parts.tenant, f"{name}@slots", f"{group}:{(first + i) % size}")
+        at = address_of(runtime.tenant, f"{name}@slots", f"{group}:{(first + i) % size}")
         request = ClaimRequest(
             at=at,
             operation=f"{name}@slots",
             key=group,
-            owner=parts.owner(),
+            owner=runtime.owner(),
             lease=lease,
-            tenant=parts.tenant,
+            tenant=runtime.tenant,
             run=run_id(at.space),
             repeat="safe",
         )
-        slot = ClaimScope(parts.claims, parts.heartbeat, request)
+        slot = ClaimScope(runtime.claims, runtime.heartbeat, request)
         if isinstance((yield from slot.enter()), Held):
             yield from slot.begin(inside=False)
             return slot.hold
     return None
 
 
-def holding(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
+def holding(runtime: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
     """Do the work, then give the slots back, however it ended."""
     token = _around.set(_around.get() | {_group_of(hold) for hold in holds})
     try:
-        answer = yield from or_give_back(parts, holds, work)
+        answer = yield from or_give_back(runtime, holds, work)
     finally:
         with contextlib.suppress(ValueError):  # thrown away elsewhere than it was begun
             _around.reset(token)
-    yield from give_back(parts, holds)
+    yield from give_back(runtime, holds)
     return answer
 
 
-def is_held_around(parts: Runtime, name: str, group: str) -> bool:
+def is_held_around(runtime: Runtime, name: str, group: str) -> bool:
     """Return whether the caller is inside a run that has a slot of this group: waiting in place could deadlock."""
-    return (parts.tenant, f"{name}@slots", group) in _around.get()
+    return (runtime.tenant, f"{name}@slots", group) in _around.get()
 
 
 def _group_of(hold: HeldClaim) -> tuple[str, str, str]:
     return hold.request.tenant, hold.request.operation, hold.request.key
 
 
-def or_give_back(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
+def or_give_back(runtime: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
     """Do the work; if it fails, give the slots back: the heartbeat would keep them while the process lives."""
     try:
         return (yield from work)
     except GeneratorExit:  # closed, and cannot wait: the slots lapse
         for hold in holds:
-            parts.heartbeat.drop(hold)
+            runtime.heartbeat.drop(hold)
         raise
     except BaseException:
-        yield from give_back(parts, holds)
+        yield from give_back(runtime, holds)
         raise
 
 
-def give_back(parts: Runtime, holds: list[HeldClaim]) -> Operation[None]:
+def give_back(runtime: Runtime, holds: list[HeldClaim]) -> Operation[None]:
     """Release all slots. A store error is only logged, because the slots lapse: the work's own outcome matters more."""
     for hold in holds:
-        parts.heartbeat.drop(hold)
+        runtime.heartbeat.drop(hold)
     for hold in holds:
         if hold.lost is INHERITED:
             continue
         try:
-            yield from parts.claims.release(hold.held)
+            yield from runtime.claims.release(hold.held)
         except StoreError as error:
             log.warning("could not give back %s, it lapses: %s", hold.request.at.space, error)
 
@@ -194,25 +194,25 @@ class FlowLimits:
         self._rate = rate
         self._turned_away = 0  # since the last run was let in: the more runs wait, the less often each of them asks
 
-    def enter(self, parts: Runtime, arguments: Mapping[str, Any], *, begins: bool) -> Operation[Entered | Full]:
+    def enter(self, runtime: Runtime, arguments: Mapping[str, Any], *, begins: bool) -> Operation[Entered | Full]:
         """Everything or nothing. A rate counts runs that begin, not those that go on after a wait."""
         holds: list[HeldClaim] = []
         rate = self._rate if begins else None
-        return (yield from or_give_back(parts, holds, self._enter(parts, arguments, holds, rate)))
+        return (yield from or_give_back(runtime, holds, self._enter(runtime, arguments, holds, rate)))
 
     def _enter(
-        self, parts: Runtime, arguments: Mapping[str, Any], holds: list[HeldClaim], rate: Rate | None
+        self, runtime: Runtime, arguments: Mapping[str, Any], holds: list[HeldClaim], rate: Rate | None
     ) -> Operation[Entered | Full]:
         for group, size in self.groups(arguments):
-            hold = yield from take_slot(parts, self._name, group, size, self._lease)
+            hold = yield from take_slot(runtime, self._name, group, size, self._lease)
             if hold is None:
-                yield from give_back(parts, holds)
+                yield from give_back(runtime, holds)
                 self._turned_away += 1
-                return Full(FULL_PAUSE + self._turned_away / 100, is_held_around(parts, self._name, group))
+                return Full(FULL_PAUSE + self._turned_away / 100, is_held_around(runtime, self._name, group))
             holds.append(hold)
-        wait = (yield from admit(parts.store, parts.tenant, self._name, rate)) if rate else 0.0
+        wait = (yield from admit(runtime.store, runtime.tenant, self._name, rate)) if rate else 0.0
         if wait > 0:
-            yield from give_back(parts, holds)
+            yield from give_back(runtime, holds)
             return Full(wait)
         self._turned_away = 0
         return Entered(holds)

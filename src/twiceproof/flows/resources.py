@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from base64 import b64decode, b64encode
+from collections.abc import Generator
 from hashlib import sha256
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -16,25 +17,25 @@ from ..claims.results import resource_address
 from ..errors import Misuse, ResultNotKept
 from ..operations import InThread, Operation, await_, block
 from ..records import Insert
-from .engine.context import Attempt, attempt_var, session_var
+from .engine.context import Attempt, BytesOrAwaitable, StrOrAwaitable, attempt_var, session_var
 from .runtime import own_space
 
 if TYPE_CHECKING:
     from .engine.session import Drive, Session
     from .runtime import Runtime
 
-__all__ = ["Resource", "Source", "inline", "keep"]
+__all__ = ["Resource", "ResourceOrAwaitable", "Source", "inline", "keep"]
 
 
 Source = bytes | str | Path | IO[bytes]
 INLINE = "data:;base64,"
 
 
-class HasParts(Protocol):
+class HasRuntime(Protocol):
     """The part of an app that reading a resource needs."""
 
     @property
-    def parts(self) -> Runtime: ...
+    def runtime(self) -> Runtime: ...
 
 
 class Resource(Struct, frozen=True, omit_defaults=True):
@@ -49,31 +50,38 @@ class Resource(Struct, frozen=True, omit_defaults=True):
     media_type: str = "application/octet-stream"
     name: str = ""
 
-    def read(self, app: HasParts | None = None) -> Any:
+    def read(self, app: HasRuntime | None = None) -> BytesOrAwaitable:
         """All of its bytes."""
-        return _driver(app)(_read(self, app))
+        return cast(BytesOrAwaitable, _driver(app)(_read(self, app)))
 
-    def text(self, app: HasParts | None = None) -> Any:
+    def text(self, app: HasRuntime | None = None) -> StrOrAwaitable:
         """The same as text (UTF-8)."""
-        return _driver(app)(_text(self, app))
+        return cast(StrOrAwaitable, _driver(app)(_text(self, app)))
 
-    def open(self, app: HasParts | None = None) -> Any:
+    def open(self, app: HasRuntime | None = None) -> Any:
         """Open it as a file, for values too large for memory."""
         return _driver(app)(_open(self, app))
+
+
+class ResourceOrAwaitable(Resource, frozen=True):
+    """For type checkers only: a `Resource` in a `def` step, an awaitable of it in an `async def` step."""
+
+    def __await__(self) -> Generator[Any, Any, Resource]:
+        raise NotImplementedError
 
 
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _open(resource: Resource, app: HasParts | None) -> Operation[IO[bytes]]:
+def _open(resource: Resource, app: HasRuntime | None) -> Operation[IO[bytes]]:
     if resource.ref.startswith(INLINE):
         return io.BytesIO(b64decode(resource.ref.removeprefix(INLINE)))
     run, found, _ = resource.ref.removeprefix("res://").partition("/")
     if not found or not resource.ref.startswith("res://"):
         raise Misuse(f"{resource.ref[:80]!r} is no reference to a resource; it begins with res://")
-    parts = _parts(app)
-    at = resource_address(own_space(parts.tenant, run), resource.ref)
-    record = (yield from parts.store.read(at)).record
+    runtime = _runtime_of(app)
+    at = resource_address(own_space(runtime.tenant, run), resource.ref)
+    record = (yield from runtime.store.read(at)).record
     if record is None:
         raise ResultNotKept(
             f"{resource.ref} is no longer kept: it goes when its run is forgotten. Keep the run longer (keep=…).",
@@ -83,33 +91,33 @@ def _open(resource: Resource, app: HasParts | None) -> Operation[IO[bytes]]:
     return (yield from load(record))
 
 
-def _read(resource: Resource, app: HasParts | None) -> Operation[bytes]:
+def _read(resource: Resource, app: HasRuntime | None) -> Operation[bytes]:
     with (yield from _open(resource, app)) as file:
         return file.read()
 
 
-def _text(resource: Resource, app: HasParts | None) -> Operation[str]:
+def _text(resource: Resource, app: HasRuntime | None) -> Operation[str]:
     return (yield from _read(resource, app)).decode()
 
 
-def _parts(app: HasParts | None) -> Runtime:
+def _runtime_of(app: HasRuntime | None) -> Runtime:
     session = session_var.get()
     if app is None and session is None:
         raise Misuse("A resource is read in a flow or a step; elsewhere say in which app: resource.read(app).")
-    return app.parts if app is not None else cast("Session", session).parts
+    return app.runtime if app is not None else cast("Session", session).runtime
 
 
-def _driver(app: HasParts | None) -> Drive:
+def _driver(app: HasRuntime | None) -> Drive:
     """Blocking or awaiting, like the calling function."""
     session, attempt = session_var.get(), attempt_var.get()
     if session is None:
         return block
     if attempt is None:
         return session.do
-    return await_ if awaits(session, attempt) else block
+    return await_ if is_async(session, attempt) else block
 
 
-def awaits(session: Session, attempt: Attempt) -> bool:
+def is_async(session: Session, attempt: Attempt) -> bool:
     calling = session.calls.get(attempt.step)
     return calling is not None and calling.step.is_async
 
@@ -122,11 +130,11 @@ def keep(session: Session, attempt: Attempt, source: Source, name: str, media_ty
     file: IO[bytes] = yield from InThread(lambda: _opened(source))
     with file:
         digest, size = yield from InThread(lambda: _measure(file))
-        _refuse_too_large(size, session.parts.claims.room)
+        _refuse_too_large(size, session.runtime.claims.value_limit)
         mark = sha256(attempt.step.encode()).hexdigest()[:12]
         ref = f"res://{session.claim.run}/{session.hold.held.fence}.{attempt.starts}-{mark}-{digest[:16]}"
         piece = Insert(resource_address(session.space, ref), "")
-        shelf = session.parts.claims.shelf
+        shelf = session.runtime.claims.blobs
         if shelf is None:
             piece = in_store(piece, file.read())
         else:

@@ -6,7 +6,7 @@ import copy
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -30,6 +30,7 @@ __all__ = [
     "WORKER_KIND",
     "OfTenant",
     "Runtime",
+    "SharedDeclarations",
     "Tenants",
     "note_tenant",
     "own_approval",
@@ -61,6 +62,7 @@ class Runtime:
         self.heartbeat = heartbeat
         self.owner = owner
         self.root = self  # of which this is a tenant's view
+        self.app: Any = None  # that has these services
         self._tenant = tenant
         self._views: dict[str, Runtime] = {}
         self.where = where
@@ -71,15 +73,15 @@ class Runtime:
         self.verdicts = ErrorRegistry()
         self.lives: dict[str, Lifetime] = {}  # retention of the flows that are declared here
         self.beside_worker: list[Callable[[], Any]] = []  # make what runs beside a worker: relay, readers of queues
-        # Records a finding: a run's space, a step, and the ids of the several records that its probe found.
-        self.report_several: Callable[[str, str, Sequence[str]], Operation[None]] | None = None
+        # Records a finding: a run's space, a step, ids of several records; `goes_on` if the run does.
+        self.report_several: Callable[..., Operation[None]] | None = None
         self._draining = False
 
     @property
     def tenant(self) -> str:
         """Inside a run, that run's tenant: what its function claims, starts or reads belongs to it, too."""
         session = session_var.get() if self.root is self else None
-        return self._tenant if session is None or session.parts.root is not self else session.parts._tenant
+        return self._tenant if session is None or session.runtime.root is not self else session.runtime._tenant
 
     @tenant.setter
     def tenant(self, name: str) -> None:
@@ -150,6 +152,7 @@ log = logging.getLogger("twiceproof.work")
 
 # Of `presence`, which is loaded with the first worker: a sweep must know every kind.
 WORKER_KIND = record_kind("worker", expires=True)
+TAIL_KIND = record_kind("tail", expires=True)  # of ordered consumers, for the same reason
 TENANTS_SPACE, TENANT_KIND = "~tenants", record_kind("tenant")  # no tenant's own: a name has no tilde
 TENANTS_FRESH = 5.0  # seconds after which the list is read again
 
@@ -199,24 +202,17 @@ def _listed(store: Store) -> Operation[list[str]]:
     return [record.at.key for record in (yield from scan_all(store, TENANT_KIND, space=TENANTS_SPACE))]
 
 
-class Shared(Protocol):
-    """Something declared once, of which each tenant has a view."""
-
-    def of(self: V, tenant: str) -> V: ...
+T = TypeVar("T")
 
 
-V = TypeVar("V", bound=Shared)
+class SharedDeclarations(MutableMapping[str, T]):
+    """The declarations of an app, as a tenant's view of it has them; later ones included."""
 
-
-class OfTenant(MutableMapping[str, V]):
-    """The declarations of an app, as one tenant sees them; later ones included."""
-
-    def __init__(self, declared: MutableMapping[str, V], tenant: str) -> None:
+    def __init__(self, declared: MutableMapping[str, T]) -> None:
         self._declared = declared
-        self._tenant = tenant
 
-    def __getitem__(self, name: str) -> V:
-        return self._declared[name].of(self._tenant)
+    def __getitem__(self, name: str) -> T:
+        return self._declared[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._declared)
@@ -224,8 +220,28 @@ class OfTenant(MutableMapping[str, V]):
     def __len__(self) -> int:
         return len(self._declared)
 
-    def __setitem__(self, name: str, value: V) -> None:
+    def __setitem__(self, name: str, value: T) -> None:
         raise Misuse(f"{name} cannot be declared for one tenant; declare it on the app itself, for all.")
 
     def __delitem__(self, name: str) -> None:
         raise Misuse(f"{name} cannot be taken from one tenant.")
+
+
+class HasTenantView(Protocol):
+    """Something declared once, of which each tenant has a view: a flow."""
+
+    def of(self: V, tenant: str) -> V: ...
+
+
+V = TypeVar("V", bound=HasTenantView)
+
+
+class OfTenant(SharedDeclarations[V]):
+    """The same of what a tenant has a view of."""
+
+    def __init__(self, declared: MutableMapping[str, V], tenant: str) -> None:
+        super().__init__(declared)
+        self._tenant = tenant
+
+    def __getitem__(self, name: str) -> V:
+        return self._declared[name].of(self._tenant)

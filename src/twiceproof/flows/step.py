@@ -68,7 +68,7 @@ class Step:
         self.results = ResultType(function, self.name)
         self.is_async = inspect.iscoroutinefunction(function)
         self._refuse_mixed()
-        self._refuse_unfit()
+        self._refuse_unknown_parameters()
         self._own_id = KeyMaker(own_id, self.arguments.signature) if own_id is not None else None
 
     def _refuse_mixed(self) -> None:
@@ -79,7 +79,7 @@ class Step:
         if awaited and not self.is_async:
             raise Misuse(f"{self.name} is a def, and its {awaited} an `async def`; make both of the same kind.")
 
-    def _refuse_unfit(self) -> None:
+    def _refuse_unknown_parameters(self) -> None:
         """Refuse an undo or probe with parameters that the step does not have: it could not be called when needed, and
         the run would stay in review."""
         offered = tuple(self.arguments.signature.parameters)
@@ -123,6 +123,15 @@ class Step:
             value.close()
             raise NotDone(f"{self.name} is a def that returns a coroutine; make it an `async def`.", final=True)
         return value
+
+    def probe_of(self, given: dict[str, Any], asked: str) -> Callable[..., Any] | None:
+        """Return the probe of a call that is known by its arguments, as far as they are known, and by their recorded
+        digest. None: it has none, or the call cannot be told by these."""
+        return self.plan.repeat.probe
+
+    def several(self, value: Any) -> tuple[str, ...]:
+        """Return the ids of the records that a result names, if there are several where one should be."""
+        return ()
 
     def probe_call(self, given: dict[str, Any]) -> Callable[[], Any]:
         """Call the probe the way the step is called: an `async def` step may have a plain probe."""

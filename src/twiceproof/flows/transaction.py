@@ -18,13 +18,13 @@ from ..operations import Operation, Raised, Returned, UserCall, await_, block
 from ..records import Address, Check, Conflict, Insert, Lost, Write, Written
 from ..stores.base import Store
 from ..stores.user_drivers import MaybeAwait
-from ..stores.user_transaction import Join, JoinedStore, Opened, Torn, open_from
+from ..stores.user_transaction import Join, JoinedStore, Opened, TransactionEnded, open_from
 from .engine.decisions import NeedsPerson
 from .engine.ledger import STEP_DONE, STEP_KIND, Entry, EntryNote, entry_of, entry_write
 
 if TYPE_CHECKING:
     from .engine.session import Session
-    from .step import StepCall
+    from .step import Step, StepCall
 
 __all__ = [
     "NEEDS_SQL",
@@ -32,13 +32,14 @@ __all__ = [
     "InDoubt",
     "Joined",
     "LedgerHasNews",
+    "Ran",
     "Recorded",
     "TornApart",
     "Transaction",
     "TransactionRefused",
     "attempt_joined",
     "joining",
-    "outgoing_inserts",
+    "outgoing_pieces",
 ]
 
 
@@ -102,8 +103,8 @@ def joining(store: Store) -> JoinedStore:
     if getattr(store, "joins", None) is not None:
         return cast(JoinedStore, store)
     raise Misuse(
-        f"{NEEDS_SQL}, and this store is none; use sqlite:/// or "
-        'postgresql://, or @app.step(repeat="keyed") or repeat=check(…) instead.'
+        f"{NEEDS_SQL}, and this store is none; use sqlite:///, postgresql:// or "
+        'mariadb://, or @app.step(repeat="keyed") or repeat=check(…) instead.'
     )
 
 
@@ -165,7 +166,7 @@ class Transaction:
             dial = functools.partial(store.joins.connect, awaited=self.is_awaited)
             opened = yield from open_from(dial if self._connect is None else self._connect)
             return (yield from self._on(store, opened, args, kwargs, record, give_up))
-        except Torn:
+        except TransactionEnded:
             return TornApart()
         except Misuse:
             raise  # a wrong connection stays wrong
@@ -181,7 +182,7 @@ class Transaction:
         record: TransactionWrites | None,
         give_up: Act,
     ) -> Operation[Ran]:
-        from .transaction_deadline import deadlines
+        from ..stores.deadlines import deadlines
 
         limit = LIMIT if self._limit is None else self._limit
         time = _TimeLimit(limit)
@@ -322,7 +323,7 @@ def attempt_joined(session: Session, calling: StepCall, done: Done, outgoing: li
     transaction = calling.step.transaction
     assert transaction is not None  # noqa: S101 - checked before
     draft = _Draft(session, calling, done, outgoing)
-    hold, heartbeat = session.hold, session.parts.heartbeat
+    hold, heartbeat = session.hold, session.runtime.heartbeat
     ran = yield from transaction.attempt(
         calling.args, calling.kwargs, TransactionWrites(draft.writes, draft.send), lambda: heartbeat.drop(hold)
     )
@@ -355,7 +356,7 @@ class _Draft:
         if self._outgoing:
             from .sending import in_transaction
 
-            yield from in_transaction(join, self._session.parts.tenant, self._outgoing)
+            yield from in_transaction(join, self._session.runtime.tenant, self._outgoing)
 
     def writes(self, value: Any) -> Sequence[Sequence[Write]]:
         """Includes the slots of an ordered run:
@@ -369,12 +370,20 @@ class _Draft:
         self.fence = held.fence
         ours = Check(held.at, fence=held.fence)
         turn = [(Check(slot.held.at, fence=slot.held.fence),) for slot in session.slots]
-        sent = outgoing_inserts(session, self._outgoing) if self._outgoing else []
+        sent = _own_inserts(session, self._outgoing) if self._outgoing else []
         return *turn, (ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None), *sent)
 
 
-def outgoing_inserts(session: Session, outgoing: list[Any]) -> list[Insert]:
-    """Return the messages of a step, as writes that go with its completion."""
+def outgoing_pieces(session: Session, step: Step, outgoing: list[Any]) -> Operation[list[Any]]:
+    """Return the messages of a step that has returned, as what goes with its completion. Those with spaces of their own
+    are left out if its transaction has written them.
+    """
+    from .sending import pieces_of
+
+    return _own_inserts(session, outgoing) if step.transaction else (yield from pieces_of(session, outgoing))
+
+
+def _own_inserts(session: Session, outgoing: list[Any]) -> list[Insert]:
     from .sending import inserts_of
 
     return inserts_of(session, outgoing)

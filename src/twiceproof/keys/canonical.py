@@ -44,6 +44,7 @@ __all__ = [
     "datetime_text",
     "decimal_text",
     "digest",
+    "duplicate_name",
     "fields_of",
     "float_text",
     "int_text",
@@ -363,3 +364,43 @@ def _is_plain(part: Any, room: int) -> bool:
 def _is_plain_float(value: float) -> bool:
     """Return whether msgspec writes a float as we do: no exponent, no trailing .0, no NaN."""
     return 1e-4 <= abs(value) < 1e15 and value % 1 != 0
+
+
+# -- names in JSON ------------------------------------------------------------------------------
+
+
+def duplicate_name(text: str | bytes) -> str | None:
+    """Return a name that occurs twice in one object, or None.
+
+    Some parsers take the first of them and some the last, so the checked value may not be the one acted on.
+    """
+    try:  # fast path: encoded again, it is the same text unless it is spelled differently or has a duplicate
+        if msgspec.json.encode(msgspec.json.decode(text)) == msgspec.json.format(_bytes(text), indent=-1):
+            return None
+    except (msgspec.DecodeError, RecursionError):  # an endless number; nested too deeply
+        pass
+    import json  # rarely needed
+
+    try:
+        json.loads(text, object_pairs_hook=_refuse_repeats, parse_int=str)
+    except _DuplicateName as found:
+        return str(found)
+    except RecursionError:
+        return None
+    return None
+
+
+class _DuplicateName(Exception):
+    pass
+
+
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise _DuplicateName(name)
+        seen.add(name)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text

@@ -33,6 +33,10 @@ def body_hash(body: Any, ignore: Collection[str] = ()) -> str:
     """Return the hash of a request's body, without its varying fields: a key where there is no natural one.
 
     Text and bytes are read as JSON; order and spacing do not matter. Anything else is taken as it is.
+
+    Args:
+        body: The body.
+        ignore: Its varying fields, such as "sent_at" or "meta.trace".
     """
     if isinstance(body, (str, bytes, bytearray)):
         body = _parse(body)
@@ -92,12 +96,13 @@ def _without(value: Any, tree: _Tree, room: int = DEEPEST) -> Any:
         return value
     if isinstance(value, (list, tuple)):
         return [_without(item, tree, room - 1) for item in value]
-    if isinstance(value, msgspec.Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        value = fields_of(value)
-    elif is_model(type(value)):
-        value = plain_of(value)
-    if not isinstance(value, Mapping):
-        return value
+    if type(value) is not dict:  # a delivery is plain JSON: it need not be asked whether it is anything else
+        if isinstance(value, msgspec.Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+            value = fields_of(value)
+        elif is_model(type(value)):
+            value = plain_of(value)
+        if not isinstance(value, Mapping):
+            return value
     return {
         name: _without(item, tree[name], room - 1) if name in tree else item
         for name, item in value.items()

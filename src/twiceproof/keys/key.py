@@ -294,6 +294,14 @@ class Template:
             parts += escape(part_text(field.find(arguments), field.text), self._table), literal
         return "".join(parts)
 
+    def beginning(self, text: str) -> tuple[str, bool]:
+        """Return how a key begins whose first field is this text, and whether that is all of it: where a person knows
+        an order's number, and not the key."""
+        if not self.fields:
+            return self._literals[0], True
+        is_whole = len(self.fields) == 1
+        return self._literals[0] + (text if is_whole else escape(text, self._table)) + self._literals[1], is_whole
+
     def make(self, arguments: Mapping[str, Any]) -> str:
         """Return the key for a call's arguments, by name, defaults applied. Raises KeyRefused."""
         return validate_key(self.render(arguments))

@@ -22,14 +22,14 @@ _TICK = timedelta(microseconds=1)
 
 
 def composite(*parts: Any) -> str:
-    """`composite("shop", "order", 10492)` is `shop:order:10492`; `:` and `%` inside a part are encoded."""
+    """Join `parts` to a key: `composite("shop", "order", 10492)` is `shop:order:10492`. `:` and `%` are encoded."""
     if not parts:
         raise KeyRefused("the key has no parts; write composite('shop', 'order', order_id)")
     return validate_key(":".join(_part(part, f"part {at}") for at, part in enumerate(parts, 1)))
 
 
 def stage(key: str, name: Any) -> str:
-    """Return the key of one stage in the life of a thing: `stage("shop:order:10492", "paid")`."""
+    """Return the key of the stage `name` in the life of a thing: `stage("shop:order:10492", "paid")`."""
     return validate_key(f"{validate_key(key)}:{_part(name, 'the stage')}")
 
 
@@ -72,10 +72,12 @@ class KeyMaker:
         self.make: Make
         self.fields: tuple[TemplateField, ...] = ()
         self.takes: tuple[str, ...] = ()
+        self.text = key if isinstance(key, str) else f"{getattr(key, '__qualname__', 'a function')}(…)"  # for people
         self.function = None if isinstance(key, str) else key
         self.is_function = self.function is not None
+        self.template: Template | None = None
         if isinstance(key, str):
-            template = _checked_template(Template(key), signature)
+            template = self.template = _checked_template(Template(key), signature)
             self.fields, self.make = template.fields, template.make
         else:
             self.takes, self.make = _takes(key, signature), _from_function(key, signature)

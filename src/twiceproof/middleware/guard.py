@@ -71,7 +71,9 @@ def record_error(held_request: HeldRequest, action: ClaimAction, error: BaseExce
 
 
 def _keep(held_request: HeldRequest, answer: RecordedAnswer) -> Operation[Written | LostHold]:
-    return held_request.scope.complete(pack(answer, held_request.scope.hold.held), held_request.request.rule.life)
+    scope = held_request.scope
+    packed = pack(answer, scope.hold.held, most=scope.result_limit)
+    return scope.complete(packed, held_request.request.rule.life)
 
 
 def _end(held_request: HeldRequest, action: ClaimAction, fault: Fault) -> Operation[Written | LostHold]:
@@ -103,16 +105,16 @@ class RequestLedger(Protocol):
     """The part of an `App` that the middleware needs."""
 
     @property
-    def parts(self) -> Runtime: ...
+    def runtime(self) -> Runtime: ...
 
 
-def _parts_of(ledger: RequestLedger) -> Runtime:
+def _runtime_of(ledger: RequestLedger) -> Runtime:
     """Reject a web app passed by mistake, because those are called `app` too."""
-    parts = getattr(ledger, "parts", None)
-    if not isinstance(parts, Runtime):
+    runtime = getattr(ledger, "runtime", None)
+    if not isinstance(runtime, Runtime):
         kind = type(ledger).__name__
         raise Misuse(f'app= must be a twiceproof.App, but this is a {kind}; pass app=App("sqlite:///shop.db").')
-    return parts
+    return runtime
 
 
 class IdempotencyGuard:
@@ -126,16 +128,16 @@ class IdempotencyGuard:
         anonymous: str | None = None,
         secret: str | bytes = b"",
     ) -> None:
-        self._parts = _parts_of(ledger)
-        self._claims = self._parts.claims
+        self._runtime = _runtime_of(ledger)
+        self._claims = self._runtime.claims
         self._rules = Rules(routes)
         self._identity = Identity(secret)
-        self.reader = Reader(anonymous=anonymous, secret=secret, now=self._parts.clock.now)
+        self.reader = Reader(anonymous=anonymous, secret=secret, now=self._runtime.clock.now)
         self._refuse_best_effort()
 
     def _refuse_best_effort(self) -> None:
         blind = [rule.path for rule in self._rules.all if not rule.reruns]
-        if self._parts.store.best_effort and not self._parts.best_effort and blind:
+        if self._runtime.store.best_effort and not self._runtime.best_effort and blind:
             raise unsafe_store(f"{blind[0]} may never be repeated blindly", declare='Route(…, repeat="safe")')
 
     # -- before the app --------------------------------------------------------------------------
@@ -160,8 +162,8 @@ class IdempotencyGuard:
                 return read if read is None else self._marked(request, read)
             request = read
         try:
-            ask = self._ask(request, body)
-            scope = ClaimScope(self._claims, self._parts.heartbeat, ask)
+            claim_request = self._ask(request, body)
+            scope = ClaimScope(self._claims, self._runtime.heartbeat, claim_request)
             outcome = yield from scope.enter()
             if isinstance(outcome, Busy) and request.rule.busy == "wait":
                 outcome = yield from scope.wait(outcome, seconds=request.rule.wait, first_pause=FIRST_PAUSE)
@@ -171,10 +173,12 @@ class IdempotencyGuard:
             if isinstance(outcome, LostHold):
                 return self._marked(request, problems.claim_lost(outcome))
             if not isinstance(outcome, Mismatch):
-                self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
+                self._claims.duplicates.blocked(
+                    claim_request.operation, claim_request.key, "idempotency-key", tenant=claim_request.tenant
+                )
             if isinstance(outcome, Done):
                 return (yield from self._replay(request, outcome))
-            return self._marked(request, _refusal(request, ask, outcome))
+            return self._marked(request, _refusal(request, claim_request, outcome))
         except StoreError as error:
             log.error(
                 "%s %s was refused, because its claim could not be taken: %s", request.method, request.path, error
@@ -182,14 +186,14 @@ class IdempotencyGuard:
             return self._marked(request, problems.store_down(error))
 
     def _ask(self, request: KeyedRequest, body: bytes) -> ClaimRequest:
-        rule, tenant = request.rule, self._parts.tenant
+        rule, tenant = request.rule, self._runtime.tenant
         operation, key = rule.operation(request.method), self._identity.key(request)
         at = address_of(tenant, operation, key)
         return ClaimRequest(
             at=at,
             operation=operation,
             key=key,
-            owner=self._parts.owner(),
+            owner=self._runtime.owner(),
             lease=rule.lease,
             tenant=tenant,
             fingerprint=self._identity.fingerprint(request, body),
@@ -283,15 +287,15 @@ class IdempotencyMiddleware(Generic[Inner, Carrier]):
         return headers.get("authorization") if self._principal is None else self._principal(carrier)
 
 
-def _refusal(request: KeyedRequest, ask: ClaimRequest, outcome: TakeOutcome) -> Reply:
+def _refusal(request: KeyedRequest, claim_request: ClaimRequest, outcome: TakeOutcome) -> Reply:
     if isinstance(outcome, Busy):
         return problems.busy(request, outcome)
     if isinstance(outcome, Mismatch):
         return problems.mismatch(request, outcome)
     if isinstance(outcome, Failed):
         return problems.abandoned(outcome)
-    reason = outcome if isinstance(outcome, InReview) else InReview("", ask.run, 0.0)
-    return problems.in_review(ask, reason)
+    reason = outcome if isinstance(outcome, InReview) else InReview("", claim_request.run, 0.0)
+    return problems.in_review(claim_request, reason)
 
 
 def _reply_of(request: KeyedRequest, answer: RecordedAnswer) -> Reply:

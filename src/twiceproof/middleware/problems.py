@@ -126,15 +126,15 @@ def busy(request: KeyedRequest, found: Busy) -> Reply:
     )
 
 
-def in_review(ask: ClaimRequest, found: InReview) -> Reply:
+def in_review(request: ClaimRequest, found: InReview) -> Reply:
     return problem(
         409,
         "needs-review",
         "An earlier request with this key was interrupted, and it is not known whether it was carried out. It is not "
         "repeated until a person has decided.",
         next_move="Do not send it again with another key. The operator of this service runs: "
-        f"{suggested_command('claims', 'show', about=(ask.operation, ask.key))}, which shows how to settle it.",
-        more={"state": "review", "since": found.since, "claim": {"operation": ask.operation, "key": ask.key}},
+        f"{suggested_command('claims', 'show', about=(request.operation, request.key))}, which shows how to settle it.",
+        more={"state": "review", "since": found.since, "claim": {"operation": request.operation, "key": request.key}},
     )
 
 

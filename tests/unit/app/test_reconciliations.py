@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from threading import Barrier
 
 import pytest
 
 from tests.unit.flows.stage import Stage
-from twiceproof import App, Misuse
+from twiceproof import App, Busy, Misuse
 from twiceproof.flows.triggers.schedule import Daily, make_ticks
 
 
@@ -41,6 +43,29 @@ def test_two_workers_and_a_clock_that_jumps_make_one_run_per_tick(stage):
     runs = apps[0].runs(flow="nightly")
     assert [run.state for run in runs] == ["done", "done"]
     assert {datetime.fromisoformat(run.key).hour for run in runs} == {3}
+
+
+def test_eight_reconcilers_at_once_make_one_run_per_tick(tmp_path):
+    """Threads with an app of their own each, on one file: none waits for another, and one of them compares."""
+    read: list[float] = []
+    tick = datetime(2026, 10, 25, 2, 0, tzinfo=UTC)  # the night in which clocks go back
+    apps = [declared(App(f"sqlite:///{tmp_path}/ledger.db"), read) for _ in range(8)]
+    begin = Barrier(8)
+
+    def reconcile(app: App) -> str:
+        begin.wait(10)
+        try:
+            return f"done {app.reconcile_now('nightly', tick=tick).tick}"
+        except Busy:
+            return "busy"
+
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(reconcile, apps))
+    assert set(told) <= {f"done {tick.timestamp()}", "busy"} and f"done {tick.timestamp()}" in told
+    assert [run.state for run in apps[0].runs(flow="nightly")] == ["done"]
+    assert len(read) == 1
+    for app in apps:
+        app.close()
 
 
 def test_a_run_that_waits_is_not_overlapped_by_the_next_tick(stage):

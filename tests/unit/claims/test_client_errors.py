@@ -332,6 +332,7 @@ def by_stripe(url: str) -> object:
     [
         (answer_of(400, '{"type": "invalid_request_error"}'), "InvalidRequestError", "clean"),
         (answer_of(402, '{"type": "card_error", "code": "card_declined"}'), "CardError", "clean"),
+        (answer_of(400, '{"type": "idempotency_error"}'), "IdempotencyError", "ambiguous"),
         (answer_of(429), "RateLimitError", "clean"),
         (answer_of(409), "APIError", "ambiguous"),
         (answer_of(500), "APIError", "ambiguous"),

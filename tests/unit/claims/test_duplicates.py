@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Duplicate, InProgress, PayloadMismatch, Waiting
-from twiceproof.claims.duplicates import KIND, MOST, OTHERS, Duplicates, most_blocked, source_var
+from twiceproof.claims import duplicates
+from twiceproof.claims.duplicates import (
+    HOUR,
+    KIND,
+    MOST,
+    OTHERS,
+    RECENT,
+    Duplicates,
+    blocked_of,
+    most_blocked,
+    recently_blocked,
+    source_var,
+)
 from twiceproof.errors import StoreFull, TwiceproofError
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
@@ -127,7 +139,7 @@ def test_one_that_waits_for_the_first_is_counted_once(engine: Any) -> None:
 
     first = threading.Thread(target=charge, args=(1,))
     first.start()
-    while not app.claims.store.read(charge.once.asking.address("order:1")).block().record:
+    while not app.claims.store.read(charge.once.claim_requests.address("order:1")).block().record:
         pass
     threading.Timer(0.3, go.set).start()
     charge(1)
@@ -329,14 +341,14 @@ def test_a_store_that_was_closed_for_good_is_not_tried_again(closed: bool, tries
     store = GroupedStore(engine, patience=0.0)
     app = App(store)
     app.claims.duplicates.blocked("ship", "order:1")
-    app.tally._errand.cancel()  # type: ignore[union-attr]
-    app.tally._errand = None
+    app.tally._delayed.cancel()  # type: ignore[union-attr]
+    app.tally._delayed = None
     if closed:
         store.close()
     else:
         engine.commit = _broken  # type: ignore[method-assign]
     app.tally.flush()
-    timer = app.tally._errand
+    timer = app.tally._delayed
     if timer is not None:
         timer.cancel()
     assert len(caplog.records) == 1
@@ -345,3 +357,66 @@ def test_a_store_that_was_closed_for_good_is_not_tried_again(closed: bool, tries
 
 def _broken(batches: Any) -> Any:
     raise StoreFull("no room")
+
+
+# -- the latest of one key, and bounded reading --------------------------------------------------
+
+
+def test_the_times_of_the_latest_repeats_are_kept(engine: Any, clock: ManualClock) -> None:
+    app = process(engine, clock)
+    times = []
+    for _ in range(RECENT + 3):
+        clock.advance(1.5)
+        times.append(round(clock.now(), 3))
+        app.tally._duplicates.blocked("charge", "order:1", "stripe")
+    app.tally.flush()
+    [row] = block(most_blocked(app.store, "default"))
+    assert (row.count, row.times) == (RECENT + 3, tuple(times[-RECENT:]))
+
+
+def test_what_was_blocked_of_one_key_is_found_in_its_first_hours_and_the_latest(
+    engine: Any, clock: ManualClock
+) -> None:
+    app = process(engine, clock)
+    began = clock.now()
+    for hours in (0, 3, 70, 130):
+        clock.advance(hours * HOUR)
+        app.tally._duplicates.blocked("charge", "order:1", "stripe")
+        app.tally._duplicates.blocked("charge", "order:2", "stripe")
+        app.tally._duplicates.blocked("ship", "order:1", "")
+        app.tally.flush()
+    found = block(blocked_of(app.store, "default", "charge", {"order:1"}, began, clock.now()))
+    assert [(row.source, row.count, len(row.times), row.times[0]) for row in found.rows] == [
+        ("stripe", 4, 4, round(began, 3))
+    ]
+    assert not found.more
+    assert block(blocked_of(app.store, "acme", "charge", {"order:1"}, began, clock.now())).rows == []
+
+
+def test_a_page_of_repeats_reads_the_latest_hours_first(
+    engine: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = process(engine, clock)
+    for number in range(30):
+        clock.advance(10 * HOUR)
+        app.tally._duplicates.blocked("charge", f"order:{number}")
+        app.tally.flush()
+    everything = block(recently_blocked(app.store, "default", clock.now()))
+    assert (len(everything.rows), everything.more) == (30, False)
+    monkeypatch.setattr(duplicates, "ROW_BYTES", 0.01)  # room for 500 bytes
+    found = block(recently_blocked(app.store, "default", clock.now()))
+    assert found.more and 0 < len(found.rows) < 30
+    assert "order:29" in {row.key for row in found.rows} and "order:0" not in {row.key for row in found.rows}
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(495_100, 495_199), (495_987, 495_987), (495_999, 496_000), (495_123, 495_987)]
+)
+def test_blocks_of_hours_cover_every_hour_asked_for_once(first: int, last: int) -> None:
+    blocks = list(duplicates._blocks(first, last))
+    for hour in range(first, last + 1):
+        assert sum(_is_in(hour, one) for one in blocks) == 1, hour
+
+
+def _is_in(hour: int, block_of_hours: str) -> bool:
+    return hour // 10 == int(block_of_hours) or hour // 100 == int(block_of_hours)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from typing import Any
+from xmlrpc.client import ServerProxy
 
 import pytest
 
@@ -116,6 +117,77 @@ def test_the_same_function_defined_again_is_no_second_one(memory: App) -> None:
 
         @memory.once(key="order:{order}")
         def pay(order: int) -> None: ...
+
+
+@pytest.mark.parametrize("decorator", ["once", "flow"])
+def test_different_functions_of_a_loop_under_one_name_are_refused(memory: App, decorator: str) -> None:
+    """The second bank's payments would be answered with the first one's; a worker would pay all of them at the last."""
+    declare = getattr(memory, decorator)
+
+    def by_default(bank: str, name: str | None = None) -> None:
+        @declare(key="order:{order}", name=name)
+        def pay(order: int, bank: str = bank) -> None: ...
+
+    def by_closure(bank: str, name: str | None = None) -> None:
+        @memory.step(repeat="safe")
+        def transfer(order: int) -> str:
+            return bank
+
+        @declare(key="order:{order}", name=name)
+        def send(order: int) -> str:
+            return transfer(order)
+
+    for make in (by_default, by_closure):
+        make("first")
+        make("first")  # a factory that is called twice
+        with pytest.raises(Misuse, match=r"declared twice under the name .*, with another bank"):
+            make("second")
+        make("second", make.__name__)
+
+
+def test_what_cannot_be_compared_is_no_hindrance(memory: App) -> None:
+    def make(connection: object, rows: Any) -> None:
+        @memory.once(key="order:{order}")
+        def pay(order: int) -> object:
+            return connection, rows
+
+    class Array:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("an array has no single truth value")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    for _ in range(2):
+        make(object(), Array())
+        make(ServerProxy("http://127.0.0.1:1"), 1)  # it has every attribute, and theirs have, too
+
+
+def test_methods_of_two_objects_are_told_apart_by_their_classes_alone(memory: App) -> None:
+    """A factory that is called twice makes its client anew, and hands over a method of it."""
+
+    class Mail:
+        def send(self) -> None: ...
+
+    class Letters(Mail):
+        def send(self) -> None: ...
+
+    def make(send: Any) -> None:
+        @memory.once(key="order:{order}")
+        def tell(order: int) -> None:
+            send()
+
+    make(Mail().send)
+    make(Mail().send)
+    with pytest.raises(Misuse, match="with another send each time"):
+        make(Letters().send)
+
+    def note(append: Any) -> None:
+        @memory.once(key="order:{order}")
+        def keep(order: int) -> None:
+            append(order)
+
+    note([].append)
+    note([1].append)
 
 
 def test_generators_are_refused(memory: App) -> None:

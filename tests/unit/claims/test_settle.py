@@ -62,6 +62,13 @@ def test_an_abandoned_claim_fails_for_good(desk: Any) -> None:
     assert (found.retryable, found.fault.type, found.fault.message) == (False, "Abandoned", "asked the bank")
 
 
+def test_an_abandoned_claim_is_not_run_by_a_retry_either(desk: Any) -> None:
+    """Whether it was done is unknown; one that did not happen is run again, as is one that failed by itself."""
+    parked(desk)
+    settle(desk, "abandon")
+    assert isinstance(desk.take("bob", retry=True), Failed)
+
+
 def test_a_settled_claim_is_kept_as_long_as_any_other(desk: Any) -> None:
     parked(desk)
     settle(desk, "happened", result=Raw(b"1"), life=Lifetime(keep=10.0))

@@ -76,6 +76,8 @@ class Stage:
         engine = DyingEngine(self.engine, at, landed)
         app = App(GroupedStore(engine, clock=self.clock), clock=self.clock)
         app.engine = engine  # type: ignore[attr-defined]
+        if at is not None:
+            app.runtime.flusher.stop()  # on a slow machine it would add commits of its own, and another be the n-th
         self.apps.append(app)
         return app
 
@@ -99,7 +101,7 @@ class Stage:
 
     def close(self) -> None:
         for app in self.apps:
-            app.parts.flusher.stop()
+            app.runtime.flusher.stop()
             app._heartbeat.stop()
 
 

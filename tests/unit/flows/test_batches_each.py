@@ -277,7 +277,7 @@ def test_killed_at_every_commit_an_unrepeatable_item_is_done_at_most_once(landed
 
 def test_no_item_acts_before_what_came_before_the_batch_is_acknowledged(stage: Stage) -> None:
     app = stage.process()
-    app.parts.flusher.stop()
+    app.runtime.flusher.stop()
 
     @app.step(repeat="safe")
     def before(order: int) -> None: ...

@@ -76,7 +76,7 @@ def test_an_app_that_has_moved_goes_on_with_the_url_that_was_handed_out(stage: S
     urls: list[str] = []
     park(inviting(stage, process(stage), urls))
     app = process(stage)
-    app.parts.url = "https://moved.example.com"
+    app.runtime.url = "https://moved.example.com"
     sync = inviting(stage, app, urls)
     park(sync)
     app.deliver(token_of(urls[0]), "x")
@@ -142,7 +142,7 @@ def test_no_token_is_ever_logged(stage: Stage, caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize("url", ["", "hooks.example.com", "ftp://hooks.example.com"])
 def test_without_an_address_of_its_own_an_app_says_what_to_set(stage: Stage, url: str) -> None:
     app = process(stage)
-    app.parts.url = url
+    app.runtime.url = url
     with pytest.raises(Misuse, match="TWICEPROOF_URL"):
         inviting(stage, app, [])(1)
 
@@ -150,7 +150,7 @@ def test_without_an_address_of_its_own_an_app_says_what_to_set(stage: Stage, url
 def test_the_address_comes_from_the_app_or_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWICEPROOF_URL", "https://env.example.com/")
     with App("memory://") as app, App("memory://", url="https://told.example.com") as told:
-        assert (app.parts.url, told.parts.url) == ("https://env.example.com/", "https://told.example.com")
+        assert (app.runtime.url, told.runtime.url) == ("https://env.example.com/", "https://told.example.com")
         assert handed_out(app).startswith("https://env.example.com/v1/callbacks/")
         assert handed_out(told).startswith("https://told.example.com/v1/callbacks/")
 

@@ -22,9 +22,12 @@ TABLE = (
 )
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
+SERVERS = [pytest.param(name, marks=pytest.mark.server) for name in ("postgres_dsn", "mariadb_url")]
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    url = f"sqlite:///{tmp_path / 'shop.db'}" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+    url = f"sqlite:///{tmp_path / 'shop.db'}" if request.param == "sqlite" else request.getfixturevalue(request.param)
     App(url).close()
     with connect(url) as connection:
         connection.run(TABLE)
@@ -121,7 +124,7 @@ def test_an_awaiting_flow_commits_row_and_entry_together(url: str) -> None:
 def test_a_sqlalchemy_engine_on_the_ledgers_database_joins_it(url: str) -> None:
     from sqlalchemy import create_engine
 
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:").replace("mariadb:", "mariadb+pymysql:"))
     with App(url) as app:
         assert buying(app, engine)(1).created
         assert kinds(app, 1) == ["transaction"]

@@ -239,6 +239,14 @@ def test_an_effect_carries_the_correlation_id(stage: Stage, is_async: bool) -> N
     assert bank.headers == [{"correlation-id": "trace-1"}]
 
 
+def test_a_correlation_id_outside_ascii_is_sent_as_headers_take_it(stage: Stage) -> None:
+    bank = Bank()
+    flow = pay_flow(stage, bank)
+    with stage.apps[0].correlate("bestellung-№5"):
+        flow(17)
+    assert bank.headers == [{"correlation-id": "bestellung-%E2%84%965"}]
+
+
 def test_an_effect_without_a_name_is_a_step_named_after_what_it_does(stage: Stage) -> None:
     from twiceproof.flows.effect_step import perform_here
 
@@ -246,8 +254,8 @@ def test_an_effect_without_a_name_is_a_step_named_after_what_it_does(stage: Stag
 
     @app.flow(key="order:{order}", name="sync")
     def flow(order: int) -> int:
-        first = perform_here(app.parts, Pay(bank, order))
-        return first.amount + perform_here(app.parts, Pay(bank, 1)).amount
+        first = perform_here(app.runtime, Pay(bank, order))
+        return first.amount + perform_here(app.runtime, Pay(bank, 1)).amount
 
     assert [flow(17), flow(17)] == [18, 18]
     assert len(bank.requests) == 2
@@ -261,7 +269,7 @@ def test_an_effect_without_a_name_is_awaited_in_an_async_flow(stage: Stage) -> N
 
     @app.flow(key="order:{order}", name="sync")
     async def flow(order: int) -> int:
-        return (await perform_here(app.parts, Pay(bank, order))).amount
+        return (await perform_here(app.runtime, Pay(bank, order))).amount
 
     assert [asyncio.run(flow(17)), asyncio.run(flow(17))] == [17, 17]
     assert len(bank.requests) == 1

@@ -602,7 +602,7 @@ def test_of_two_runs_that_saw_the_same_mark_the_older_one_sees_it_move(stage: St
     flow = declare(app, outside)
     flow(event(1))
     late = flow.flow.order._advance(
-        app.parts, mark_at("default", "sync", "a"), OrderedEvent(Version("integer", "2"), "run_late", ""), 0.0
+        app.runtime, mark_at("default", "sync", "a"), OrderedEvent(Version("integer", "2"), "run_late", ""), 0.0
     )
     write = late.send(next(late).block())
     flow(event(3))

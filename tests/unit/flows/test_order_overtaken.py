@@ -307,7 +307,7 @@ def test_what_was_given_back_before_its_first_undo_is_undone_despite_a_newer_ver
 
     @leaving.step(repeat="never")
     def ship(order: dict[str, Any]) -> None:
-        leaving.parts.draining = True
+        leaving.runtime.draining = True
         raise NotDone("no such address", final=True)
 
     @leaving.step(repeat="safe")

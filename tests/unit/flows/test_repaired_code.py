@@ -12,6 +12,7 @@ import pytest
 from tests.unit.flows.stage import Stage
 from tests.unit.flows.waits import work
 from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, ResultTypeWarning
+from twiceproof.errors import KeyRefused
 
 
 class OutOfStock(KeyError):
@@ -80,7 +81,20 @@ def test_a_mistake_among_several_errors_parks_the_run(stage: Stage) -> None:
     assert stage.effects == {"book": 1}
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), OutOfStock("no"), RuntimeError("no"), NotDone("no")])
+def test_a_wrong_call_of_the_apps_own_methods_parks_the_run(stage: Stage) -> None:
+    app = stage.process()
+
+    def body(room: str) -> None:
+        app.sleep("soon")
+
+    with pytest.raises(NeedsReview, match="broke off with Misuse: sleep='soon' is not a duration"):
+        booking(stage, app, body)(1)
+    assert stage.effects == {"book": 1}
+
+
+@pytest.mark.parametrize(
+    "error", [KeyRefused("no"), ValueError("no"), OutOfStock("no"), RuntimeError("no"), NotDone("no")]
+)
 def test_an_error_that_is_raised_on_purpose_fails_the_run_and_undoes_it(stage: Stage, error: Exception) -> None:
     def body(room: str) -> None:
         raise error
@@ -89,6 +103,18 @@ def test_an_error_that_is_raised_on_purpose_fails_the_run_and_undoes_it(stage: S
         booking(stage, stage.process(), body)(1)
     assert stage.record("sync", "order:1").state == "failed"
     assert stage.effects == {"book": 1, "cancel": 1}
+
+
+def test_a_wrong_call_that_undoes_nothing_fails_the_run_as_it_is(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="nap:{n}")
+    def nap(n: int) -> None:
+        app.sleep("soon")
+
+    with pytest.raises(Misuse, match="is not a duration"):
+        nap(1)
+    assert stage.record("nap", "nap:1").state == "failed"
 
 
 def broken(stage: Stage) -> None:

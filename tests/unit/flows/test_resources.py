@@ -67,7 +67,7 @@ class World:
 
     def close(self) -> None:
         for app in self.apps:
-            app.parts.flusher.stop()
+            app.runtime.flusher.stop()
             app._heartbeat.stop()
 
 

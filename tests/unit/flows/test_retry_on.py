@@ -23,7 +23,7 @@ POLICY = Retry(attempts=2, first="1m", within="10m", on={RateLimited: HOURLY, Sl
 
 def paying(stage: Stage, style: Style, app: App, errors: list[BaseException], repeat: Any = "safe") -> Any:
     """A flow of one step that raises the errors in turn. It returns how the step failed, or what it returned."""
-    app.parts.roll = lambda: 1.0
+    app.runtime.roll = lambda: 1.0
 
     def pay(order: int) -> str:
         stage.do("pay")
@@ -135,7 +135,7 @@ def test_a_check_step_that_is_absent_is_started_by_the_policy_of_its_failure(sta
     class Vague(Exception): ...
 
     app = stage.process()
-    app.parts.roll = lambda: 1.0
+    app.runtime.roll = lambda: 1.0
     retry = Retry(attempts=1, on={Vague: Retry(attempts=3, first="10s")})
 
     def pay(order: int) -> str:

@@ -64,7 +64,7 @@ def shop(app: App, **options: Any) -> Any:
 
 def test_every_row_is_counted_once(vault: Vault) -> None:
     app = vault.app(OLD)
-    app.parts.url = "https://shop.example.com"
+    app.runtime.url = "https://shop.example.com"
 
     @app.flow(key="order:{order}")
     def paid(order: int) -> None:

@@ -20,7 +20,7 @@ from twiceproof import (
     Waiting,
     WaitTimedOut,
 )
-from twiceproof.claims import queries as listing
+from twiceproof.claims import lists as listing
 from twiceproof.claims.claim import address_of
 from twiceproof.flows.history.fork import plan_fork
 from twiceproof.flows.workers.due_work import resume_run
@@ -137,7 +137,7 @@ def test_more_runs_may_be_asked_for_than_a_store_hands_over_at_a_time(
     for number in range(5):
         office.flow(number)
     assert len(office.app.runs(limit=50_000)) == 5
-    monkeypatch.setattr(listing, "MOST", 2)
+    monkeypatch.setattr(listing, "MOST_READ", 2)
     assert (len(office.app.runs(limit=4)), len(office.app.runs(limit=50_000))) == (4, 5)
 
 
@@ -311,7 +311,7 @@ def test_a_fork_needs_a_key_of_its_own_a_step_that_is_there_and_a_run_that_has_e
 
 def test_a_fork_does_not_wait_at_the_first_runs_url(stage: Stage) -> None:
     app = stage.process()
-    app.parts.url = "https://hooks.example.com"
+    app.runtime.url = "https://hooks.example.com"
     told: list[str] = []
 
     @app.step(repeat="safe")
@@ -553,7 +553,7 @@ def test_a_retry_that_stops_before_it_gets_to_the_failure_is_still_one(office: O
 
 def test_the_token_of_a_callback_is_not_shown(stage: Stage) -> None:
     app = stage.process()
-    app.parts.url = "https://hooks.example.com"
+    app.runtime.url = "https://hooks.example.com"
     told: list[str] = []
 
     @app.flow(key="k", name="pay")

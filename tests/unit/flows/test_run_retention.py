@@ -255,7 +255,7 @@ def test_a_pointer_to_a_run_that_never_ends_stays(stage: Stage) -> None:
 
 def test_a_callback_that_leads_nowhere_goes_too(stage: Stage) -> None:
     app = stage.process()
-    app.parts.url = "https://hooks.example.com"
+    app.runtime.url = "https://hooks.example.com"
 
     @app.flow(key="k", name="pay", keep="1d")
     def pay() -> str:

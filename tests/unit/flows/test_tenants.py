@@ -1,5 +1,7 @@
 """Tenants share an app's flows and nothing else."""
 
+import hmac
+
 import pytest
 
 from twiceproof import App, Misuse
@@ -45,6 +47,26 @@ def test_two_tenants_with_one_key_have_two_runs(app, ship, seen):
     assert seen == ["17", "17"]
     assert [run.tenant for run in app.runs()] == ["default"]
     assert [run.tenant for run in app.of("acme").runs()] == ["acme"]
+
+
+def test_a_webhook_starts_runs_of_the_tenant_that_receives_it(app, ship):
+    @app.webhook("generic", id="id", signature="x-signature", secret="s3cret", name="post", start=ship)
+    def order_of(event):
+        return event["id"]
+
+    body = b'{"id": "17"}'
+    signed = hmac.new(b"s3cret", body, "sha256").hexdigest()
+    for view in (app, app.of("acme"), app.of("acme")):
+        reply = view.receive("post", body, [("x-signature", signed), ("content-type", "application/json")])
+        assert reply.status == 200, reply
+    assert [run.tenant for run in app.runs()] == ["default"]
+    assert [run.tenant for run in app.of("acme").runs()] == ["acme"]
+
+
+def test_a_webhook_is_declared_for_all_tenants(app, ship):
+    with pytest.raises(Misuse, match="github cannot be declared for one tenant"):
+        app.of("acme").webhook("github", secret="s3cret", start=ship)
+    assert not app.hooks
 
 
 def test_a_tenants_run_is_not_found_by_another(app, ship):
@@ -114,10 +136,10 @@ def test_nothing_is_declared_for_one_tenant_alone(app):
 
 def test_a_draining_process_drains_for_every_tenant(app):
     view = app.of("acme")
-    app.parts.draining = True
-    assert view.parts.draining
-    view.parts.draining = False
-    assert not app.parts.draining
+    app.runtime.draining = True
+    assert view.runtime.draining
+    view.runtime.draining = False
+    assert not app.runtime.draining
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "~tokens", "ä"])

@@ -65,7 +65,10 @@ def test_a_function_without_a_parameter_for_the_connection_is_refused(app):
 
 
 def test_a_store_without_sql_is_refused_where_it_is_declared():
-    with App("memory://") as app, pytest.raises(Misuse, match=r'use sqlite:/// or .*repeat="keyed"'):
+    with (
+        App("memory://") as app,
+        pytest.raises(Misuse, match=r'use sqlite:///, postgresql:// or mariadb://.*repeat="keyed"'),
+    ):
 
         @app.transaction
         def reserve(connection):

@@ -29,17 +29,17 @@ def noon(stage: Stage) -> Stage:
 def look(app: App, limit: int = 500) -> int:
     """One round of a worker: everything that is due, once. How many there were."""
     count = 0
-    for duty in sorted(app.duties, key=lambda duty: duty.rank):
+    for duty in sorted(app.due_work, key=lambda duty: duty.rank):
         if queues := duty.queues():
             for record in app.store.due(duty.kind, queues=queues, limit=limit).block().records:
                 count += 1
                 operation = duty.carry_out(record)
-                asyncio.run(await_(operation)) if duty.awaits(record) else block(operation)
+                asyncio.run(await_(operation)) if duty.is_async(record) else block(operation)
     return count
 
 
 def prepare(app: App) -> None:
-    for duty in app.duties:
+    for duty in app.due_work:
         block(duty.prepare())
 
 

@@ -165,7 +165,7 @@ def test_a_waiting_run_holds_no_thread_and_no_memory(stage: Stage, monkeypatch: 
     for order in range(1, 101):
         park(sync, order)
     assert threading.active_count() <= before
-    app.parts.flusher.stop()
+    app.runtime.flusher.stop()
     gc.collect()
     assert len(sessions) == 100
     assert not [ref for ref in sessions if ref() is not None]
@@ -330,7 +330,7 @@ def test_a_delivery_of_which_the_store_lost_the_trace_knows_itself_again(stage: 
     app, other = process(stage), process(stage)
     sync = waiter(app)
     park(sync)
-    other.parts.store = Forgetful(other.store)
+    other.runtime.store = Forgetful(other.store)
     assert deliver(other, "x") == Delivered(True, "x")
     assert deliver(other, "x") == Delivered(False, "x")
     assert sync(1) == "x"

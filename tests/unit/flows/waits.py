@@ -19,7 +19,7 @@ URL = "https://hooks.example.com"
 
 def process(stage: Stage, at: int | None = None, *, landed: bool = False) -> App:
     app = stage.process(at, landed=landed)
-    app.parts.url = URL
+    app.runtime.url = URL
     return app
 
 

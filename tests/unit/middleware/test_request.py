@@ -215,7 +215,8 @@ def form(boundary: str, *values: str, more: str = "", file: str = "") -> tuple[b
     return body.encode(), [("content-type", f"multipart/form-data; boundary={written}{more}")]
 
 
-TWO_FIELDS = '1\r\n--\r\nContent-Disposition: form-data; name="f1"\r\n\r\n900'
+TWO_FIELDS = '1\r\n\r\nContent-Disposition: form-data; name="f1"\r\n\r\n900'  # what is left of two without a boundary
+TWO_FIELDS_AND_DASHES = TWO_FIELDS.replace("1\r\n", "1\r\n--", 1)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,7 @@ TWO_FIELDS = '1\r\n--\r\nContent-Disposition: form-data; name="f1"\r\n\r\n900'
         (form("one", "1"), form("two", "1", "2")),
         (form("one", "1", file="a"), form("two", "1", file="b")),
         (form("one", "1", "900"), form("two", TWO_FIELDS)),  # one field whose text looks like the end of it
+        (form("one", "1", "900"), form("two", TWO_FIELDS_AND_DASHES)),
         (form("A", "tea--Arest"), form("B", "tea--rest")),  # what looks like a boundary inside a value
         (form("one", "1", more="; charset=utf-8"), form("one", "1", more="; charset=utf-16")),
         (form("x", "1", more='; boundary="y"'), form("y", "1", more='; boundary="x"')),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msgspec import Struct, structs
 
 from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, Fault, body_of, claim_of, shown_run
-from ...claims.manager import FOR_EVER
+from ...claims.manager import FOR_EVER, refuse_changed
 from ...claims.results import unpack
 from ...claims.states import Lifetime, finish_times, is_lapsed
 from ...errors import Misuse, ResultNotKept, StepFailed
@@ -21,7 +21,7 @@ from .exits import Review
 from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, STEP_KIND, UNKNOWN, Entry, EntryNote
 from .run_dependencies import interrupt, wake_waiters
 from .run_states import RunState, queue_of, with_work, work_of
-from .step_identity import UNDO, is_undo, undoes
+from .step_identity import UNDO, is_apart, undoes
 from .step_timeout import Outlive, overdue_at
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Compensation:
         left: list[str] = []
         for entry in sorted(self._ledger.entries.values(), key=lambda entry: -entry.note.order):
             call = self._session.calls.get(entry.name)
-            if entry.state != STEP_DONE or call is None or is_undo(entry.name):
+            if entry.state != STEP_DONE or call is None or is_apart(entry.name):
                 continue
             if call.step.undo is None:
                 left.append(entry.name)
@@ -86,20 +86,26 @@ class Compensation:
             undone.append(entry.name)
         return Undone(tuple(undone), tuple(left))
 
+    def would_undo(self) -> bool:
+        """Whether a completed step has an undo."""
+        done = (entry.name for entry in self._ledger.entries.values() if entry.state == STEP_DONE)
+        calls = (self._session.calls.get(name) for name in done if not is_apart(name))
+        return any(call is not None and call.step.undo is not None for call in calls)
+
     # -- refusals --------------------------------------------------------------------------------
 
     def _refuse_unknown(self) -> None:
-        """Undoing around an unknown outcome could undo what has not happened yet."""
+        """Refuse to undo while an outcome is unknown: that could undo work that has not happened yet."""
         self._mark_ambiguous_unknown()
         entries = self._ledger.entries.values()
-        unknown = sorted(each.name for each in entries if each.state in (STARTED, UNKNOWN) and not is_undo(each.name))
+        unknown = sorted(each.name for each in entries if each.state in (STARTED, UNKNOWN) and not is_apart(each.name))
         if unknown:
             self._session.stop_run(Review(f"it must be undone, but the outcome of {', '.join(unknown)} is unknown"))
 
     def _mark_ambiguous_unknown(self) -> None:
         """A step that would have been attempted again will not be: a person must say whether it happened."""
         for entry in list(self._ledger.entries.values()):
-            if entry.note.ambiguous and not is_undo(entry.name) and self._is_open(entry):
+            if entry.note.ambiguous and not is_apart(entry.name) and self._is_open(entry):
                 why = "no answer came: whether it was done is unknown"
                 self._session.finished(entry.name, UNKNOWN, structs.replace(entry.note, reason=why))
 
@@ -115,7 +121,7 @@ class Compensation:
         """Only the call of a step gives its undo: a step that is no longer called would silently be skipped."""
         unvisited = self._session.unvisited
         done = (each for each in self._ledger.entries.values() if each.state == STEP_DONE and each.note.repeat)
-        gone = sorted(each.name for each in done if each.name in unvisited and not is_undo(each.name))
+        gone = sorted(each.name for each in done if each.name in unvisited and not is_apart(each.name))
         if gone:
             self._session.stop_run(
                 Review(f"it must be undone, but the flow changed and no longer calls {', '.join(gone)}")
@@ -136,7 +142,7 @@ class Compensation:
     def _undo(self, entry: Entry, call: StepCall, undo: Step) -> Operation[None]:
         """Run the undo as a step of its own, under a name that a replay finds again."""
         session, name = self._session, UNDO + entry.name
-        text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
+        text = yield from unpack(session.runtime.store, session.hold.held.at, entry.note.result, entry.note.spill)
         result: Any = call.step.results.restore(text, loose=entry.note.loose) if text else None
         given = called_with(undo.function, {**call.arguments, "result": result})
         self._announce(name, undo, given)
@@ -195,19 +201,23 @@ def refuse_undone(store: Store, at: Address, where: Sequence[str] = ()) -> Opera
 # -- cancelling ----------------------------------------------------------------------------------
 
 
-def cancel(store: Store, at: Address, by: str, life: Lifetime = FOR_EVER) -> Operation[str]:
+def cancel(store: Store, at: Address, by: str, life: Lifetime = FOR_EVER, *, version: str = "") -> Operation[str]:
     """Return the state that the run is in now. One that is held is interrupted: it stops before its next step.
 
-    `life` is that of its flow; where that is not known, a cancelled run is kept for ever.
+    `life` is that of its flow; where that is not known, a cancelled run is kept for ever. `version`: the run's, as it
+    was when this was decided; one that has changed since is refused.
     """
+    from ...claims.acts import act_beside  # a late import: `App` is imported faster without it
+
     while True:
         found = yield from store.read(at)
         record = _cancellable(found.record)
+        refuse_changed(record, version)
         if record.state in (DONE, FAILED) or work_of(claim_of(record)).undoing:
             return record.state
         live = record.state == HELD and not is_lapsed(record, found.now)
         write = _interrupt_holder(record, by, found.now) if live else _stop(record, by, life)
-        written = yield from store.write(write)
+        written = yield from store.write(write, *act_beside(store, record, "cancel", by))
         if isinstance(written, Written):
             if write.state == FAILED:
                 yield from wake_waiters(store, work_of(claim_of(record)))

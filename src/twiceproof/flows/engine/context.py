@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Attempt",
     "Branch",
+    "BytesOrAwaitable",
     "ListOrAwaitable",
     "PendingCall",
     "PendingCalls",
@@ -103,6 +104,7 @@ class Attempt(Struct, frozen=True):
     step: str
     starts: int
     outgoing: list[Any] = []  # messages that are written with the step's completion
+    first_at: float | None = None  # when its first attempt began, if that is recorded
 
     @property
     def effect_key(self) -> str:
@@ -207,6 +209,15 @@ class StrOrAwaitable(str):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, str]:
+        raise NotImplementedError
+
+
+class BytesOrAwaitable(bytes):
+    """The same for bytes."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, bytes]:
         raise NotImplementedError
 
 

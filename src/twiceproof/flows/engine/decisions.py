@@ -103,69 +103,69 @@ def on_reached(
     been at work.
     """
     if entry is None:
-        return _unseen(plan, now, crashed=crashed, since=since)
+        return _without_entry(plan, now, crashed=crashed, since=since)
     if entry.state == STEP_DONE:
         return Replay()
     if entry.state == STEP_FAILED:
         return Refuse()
     plan = plan.after(entry.note.policy)
     if entry.state == RETRY:
-        return _again(plan, entry, now, crashed=crashed)
+        return _after_failed_attempt(plan, entry, now, crashed=crashed)
     if entry.state == STARTED:
-        return _unfinished(plan, entry, now, lapsed)
+        return _after_recorded_start(plan, entry, now, lapsed)
     return NeedsPerson(entry.note.reason or "its outcome is unknown")
 
 
-def _unseen(plan: StepPlan, now: float, *, crashed: bool, since: float) -> Before:
+def _without_entry(plan: StepPlan, now: float, *, crashed: bool, since: float) -> Before:
     intent = plan.repeat.writes_intent
     if not crashed or intent:
         return Act(1, intent)  # a recorded start would have been found
-    return _repeat(plan, 2, since, now)
+    return _start_again(plan, 2, since, now)
 
 
-def _again(plan: StepPlan, entry: Entry, now: float, *, crashed: bool) -> Before:
+def _after_failed_attempt(plan: StepPlan, entry: Entry, now: float, *, crashed: bool) -> Before:
     """An attempt failed, and that is recorded."""
     wait = (entry.note.not_before or now) - now
     if wait > 0:
         return Later(wait, RETRY)
     starts, spent = entry.note.starts + 1, now - (entry.note.first_at or entry.at)
     in_doubt = entry.note.ambiguous or entry.note.unclassified
-    if in_doubt and _is_forgotten(plan, spent):  # it was due earlier, and no worker ran
-        return Probe() if plan.repeat.looks_later else _forgotten(plan, answered=not entry.note.ambiguous)
+    if in_doubt and _has_key_expired(plan, spent):  # it was due earlier, and no worker ran
+        return Probe() if plan.repeat.looks_later else _park_expired_key(plan, answered=not entry.note.ambiguous)
     if crashed and not plan.repeat.writes_intent:
-        return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
+        return _start_again(plan, starts + 1, entry.note.first_at or entry.at, now)
     was_tried = entry.note.starts > 0 and entry.note.first_at is not None  # and was not reset by a person since
     if was_tried and not plan.retry.may_start(starts, spent):
-        return _too_late(plan, entry.note)
+        return _past_its_retries(plan, entry.note)
     return Act(starts, plan.repeat.writes_intent)
 
 
-def _too_late(plan: StepPlan, note: EntryNote) -> Refuse | NeedsPerson:
+def _past_its_retries(plan: StepPlan, note: EntryNote) -> Refuse | NeedsPerson:
     """It was due while no worker ran, and now its retry period is over."""
     if note.fault is None or (plan.repeat.kind == "keyed" and note.ambiguous):
         return NeedsPerson(f"its time is over after {note.starts} attempts: whether it was done is unknown")
     return Refuse()
 
 
-def _unfinished(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Before:
+def _after_recorded_start(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Before:
     """Its start is recorded, and no end."""
     kind = plan.repeat.kind
     if kind == "never":
         return NeedsPerson("it was started and its outcome is unknown; it is declared never to be repeated blindly")
     first_at = entry.note.first_at or entry.at
-    if kind == "check" or _key_is_no_help(plan, entry.note, now - first_at):
+    if kind == "check" or _key_no_longer_helps(plan, entry.note, now - first_at):
         wait = _settled_at(plan, entry, lapsed) - now
         return Later(wait, STARTED) if wait > 0 else Probe()
-    return _repeat(plan, entry.note.starts + 1, first_at, now)
+    return _start_again(plan, entry.note.starts + 1, first_at, now)
 
 
-def _key_is_no_help(plan: StepPlan, note: EntryNote, spent: float) -> bool:
+def _key_no_longer_helps(plan: StepPlan, note: EntryNote, spent: float) -> bool:
     """Whether the destination must be asked instead of trying again with the same key: that was decided when the
     attempt failed, or the provider has forgotten the key since, or it was used as often as the policy allows."""
     if not plan.repeat.looks_later:
         return False
     decided = note.not_before is not None  # the time of the look
-    return decided or _is_forgotten(plan, spent) or not plan.retry.may_start(note.starts + 1, spent)
+    return decided or _has_key_expired(plan, spent) or not plan.retry.may_start(note.starts + 1, spent)
 
 
 def _settled_at(plan: StepPlan, entry: Entry, lapsed: float) -> float:
@@ -178,19 +178,19 @@ def _settled_at(plan: StepPlan, entry: Entry, lapsed: float) -> float:
     return max(sent + plan.repeat.settling, entry.note.not_before or 0.0)  # an attempt that raised set its own time
 
 
-def _is_forgotten(plan: StepPlan, spent: float) -> bool:
+def _has_key_expired(plan: StepPlan, spent: float) -> bool:
     return plan.repeat.kind == "keyed" and spent > plan.repeat.window
 
 
-def _forgotten(plan: StepPlan, *, answered: bool) -> NeedsPerson:
+def _park_expired_key(plan: StepPlan, *, answered: bool) -> NeedsPerson:
     why = "its error does not tell whether it was done" if answered else "no answer came"
     return NeedsPerson(f"{why}, and the provider forgets keys after {plan.repeat.window:.0f} s")
 
 
-def _repeat(plan: StepPlan, starts: int, first_at: float, now: float) -> Act | NeedsPerson:
+def _start_again(plan: StepPlan, starts: int, first_at: float, now: float) -> Act | NeedsPerson:
     """Start again after an attempt whose end is not recorded."""
     spent = max(0.0, now - first_at)
-    if _is_forgotten(plan, spent):
+    if _has_key_expired(plan, spent):
         return NeedsPerson(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
     harmless = plan.repeat.kind == "transaction" and starts <= KILLED  # the database rolled it back
     if not harmless and not plan.retry.may_start(starts, spent):
@@ -223,7 +223,7 @@ def on_error(
     spent = max(0.0, now - first_at)
     delay = None if final else plan.retry.delay(starts, spent, asked, roll)
     doubtful = ambiguous or unclassified or not clean
-    forgotten = doubtful and _is_forgotten(plan, spent + (delay or 0.0))
+    forgotten = doubtful and _has_key_expired(plan, spent + (delay or 0.0))
     asks = plan.repeat.looks_later and (forgotten or (delay is None and doubtful))
     if asks or (kind == "check" and not clean):  # probed no sooner than it would be attempted again
         return Later(max((plan.timeout or 0.0) + plan.repeat.settling, delay or 0.0), STARTED)
@@ -233,7 +233,7 @@ def on_error(
             NeedsPerson(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
         )
     if forgotten:
-        return _forgotten(plan, answered=not ambiguous and verdict != "ambiguous")
+        return _park_expired_key(plan, answered=not ambiguous and verdict != "ambiguous")
     return Later(delay, RETRY)
 
 
@@ -254,5 +254,5 @@ def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Call
 
 
 def on_probe_while_overdue(look: Look) -> Adopt | NeedsPerson:
-    """The same while an attempt of this process is still at work: it may be about to do what is absent."""
+    """The same while an attempt of this process is still running: it may be about to do the work that is absent."""
     return Adopt(look.receipt) if isinstance(look, Happened) else NeedsPerson(STILL_AT_WORK)

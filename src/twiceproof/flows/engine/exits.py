@@ -16,7 +16,7 @@ from ...errors import Stale
 from ...operations import Operation
 from ...records import Address, Conflict, Insert, Replace, Write
 from .ledger import UNKNOWN
-from .run_dependencies import awaits, to_review, waits_in_a_circle, wake
+from .run_dependencies import register_waiter, to_review, waits_in_a_circle, wake
 from .run_states import MOST_CRASHES, with_work
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Finished(Struct, frozen=True):
 
 
 class RunFailed(Struct, frozen=True):
-    """The flow failed for good. `undone` says what became of its completed steps."""
+    """The flow failed for good. `undone` says what happened to its completed steps."""
 
     error: BaseException
     undone: str = ""
@@ -166,7 +166,8 @@ Stop = Wait | Review | Undo | GiveBack
 def merged(stops: Sequence[Stop]) -> Stop:
     """Combine the reasons for which the branches of a run stopped.
 
-    Branches that go on soon do so before the run waits for a person: one unknown outcome must not hold up the others.
+    Branches that can continue soon do so before the run waits for a person: one unknown outcome must not block the
+    others.
     """
     for kind in (Undo, GiveBack):
         if any(isinstance(stop, kind) for stop in stops):
@@ -206,12 +207,12 @@ class RunExit:
 
     def complete(self, policy: Policy, results: ResultType, value: Any) -> Operation[Finished]:
         session, held = self._session, self._session.hold.held
-        packed = pack(value, held, large=policy.large, most=session.parts.claims.room)
-        claim = session.claim if results.fits(packed) else structs.replace(session.claim, unfit=True)
+        packed = pack(value, held, large=policy.large, most=session.runtime.claims.value_limit)
+        claim = session.claim if results.fits(packed) else structs.replace(session.claim, mistyped=True)
         _, due_in, _ = finish_times(DONE, policy.life)
         pieces: Sequence[Insert] = packed.writes(session.space, due_in)
         if pieces:
-            pieces = yield from externalise(session.parts.claims.shelf, pieces)
+            pieces = yield from externalise(session.runtime.claims.blobs, pieces)
         yield from self._write(as_done(held.at, claim, packed, policy.life), *pieces)
         results.warn_if_lossy(value, packed)
         text = packed.inline or packed.text
@@ -253,17 +254,17 @@ class RunExit:
         refused = yield from self._write(as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
         if refused is None:
             return (yield from self._unless_ended(stop, Suspended(stop.why, until)))
-        yield from self._write(as_queued(at, claim, queue))  # what it waits for has arrived meanwhile
+        yield from self._write(as_queued(at, claim, queue))  # the awaited event has arrived meanwhile
         return Suspended("goes on at once", session.ledger.now())
 
     def _unless_ended(self, stop: Stop | None, ended: Ended) -> Operation[Ended]:
         """Register with the runs that it waits for. One that ended meanwhile found no waiter to wake."""
         if not isinstance(stop, Wait | Review) or not stop.runs:
             return ended
-        session, store = self._session, self._session.parts.store
+        session, store = self._session, self._session.runtime.store
         over = (DONE, FAILED, REVIEW) if isinstance(stop, Wait) else (DONE, FAILED)
         for run in stop.runs:
-            if not (yield from awaits(store, run, session.claim.run, over)):
+            if not (yield from register_waiter(store, run, session.claim.run, over)):
                 yield from wake(store, session.claim.run)
                 return Suspended("goes on at once", session.ledger.now())
         if isinstance(stop, Wait) and (yield from waits_in_a_circle(store, stop.runs, session.claim.run)):

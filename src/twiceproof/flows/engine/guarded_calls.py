@@ -47,7 +47,7 @@ def guard_function(function: Callable[..., Any], once: Once, runtime: Runtime) -
 def _is_method(function: Callable[..., Any], once: Once) -> bool:
     """Whether it was written in the body of a class: only there, `self` is any object of that class."""
     scope = getattr(function, "__qualname__", "").rpartition(".")[0]
-    return once.asking.arguments.receiver is not None and bool(scope) and not scope.endswith("<locals>")
+    return once.claim_requests.arguments.receiver is not None and bool(scope) and not scope.endswith("<locals>")
 
 
 def guarded_wrapper(

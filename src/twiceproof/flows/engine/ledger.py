@@ -6,11 +6,13 @@ step before it acts, the run's end, or the flusher if the flow is busy with some
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Raw, Struct, field, structs
+from msgspec import Raw, Struct, structs
 
 from ...claims.blobs.records import RESOURCE_KIND, externalise
 from ...claims.claim import NO_RESULT, Fault, LostHold, Settlement, Spill, body_of
@@ -19,10 +21,24 @@ from ...claims.held_claim import INHERITED, HeldClaim
 from ...claims.manager import ClaimManager, interrupt_requested
 from ...claims.queries import KEEP, Evidence, evidence_write
 from ...claims.states import EXPIRE
+from ...errors import PayloadMismatch, StoreError
 from ...operations import Operation
 from ...records import Address, Check, Conflict, Insert, Record, Replace, Write, Written, record_kind
 from ...stores.base import Store, scan_all
-from .ledger_flusher import FairLock, LedgerFlusher
+from .ledger_flusher import (
+    FairLock,
+    LateMismatch,
+    LedgerFlusher,
+    PendingEntry,
+    first_of,
+    linked_messages,
+    place_of_failure,
+    size_of,
+)
+from .step_identity import UNDO
+
+if TYPE_CHECKING:
+    from ...outbox.linked import LinkedMessage
 
 __all__ = [
     "RETRY",
@@ -36,8 +52,10 @@ __all__ = [
     "EntryNote",
     "Ledger",
     "entries_in",
+    "entries_up_to",
     "entry_of",
     "entry_write",
+    "in_order",
     "tried_anew",
 ]
 
@@ -60,22 +78,22 @@ class EntryNote(Struct, frozen=True, omit_defaults=True, gc=False):
     spill: Spill | None = None
     fault: Fault | None = None
     reason: str = ""
-    ambiguous: bool = field(name="doubt", default=False)  # an attempt ended without an answer: it may have happened
-    unclassified: bool = field(name="untold", default=False)  # an error did not tell whether it happened, such as a bug
+    ambiguous: bool = False  # an attempt ended without an answer: it may have happened
+    unclassified: bool = False  # an error did not tell whether it happened, such as a bug
     final: bool = False  # the last attempt ended with an error that no retry cures
     policy: str = ""  # the class of the last error, if the step has a retry policy for it
     settled: Settlement | None = None
-    concurrent: bool = field(name="beside", default=False)  # other calls were under way at the same time
+    concurrent: bool = False  # other calls were under way at the same time
     order: int = 0  # its number among the run's completions: undo goes backwards
     external: str = ""  # the id that the destination gave it
-    unfit: bool = False  # its result did not fit its declared type when it was recorded
+    mistyped: bool = False  # its result did not fit its declared type when it was recorded
     place: str = ""  # the branch of a gathering that it ran in
-    unique: bool = field(name="sole", default=False)  # no other call has its id; earlier releases did not check that
+    unique: bool = False  # no other call has its id
 
     @property
     def loose(self) -> bool:
         """Whether its result is not validated: it never fitted its type, or a person gave it."""
-        return self.unfit or self.settled is not None
+        return self.mistyped or self.settled is not None
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -121,14 +139,28 @@ def tried_anew(entry: Entry) -> Entry:
 def entries_in(store: Store, space: str) -> Operation[list[Entry]]:
     """Return a run's entries in the order of their completion; those that have not ended come last."""
     records = yield from scan_all(store, STEP_KIND, space=space)
-    return sorted(map(entry_of, records), key=lambda entry: (not entry.note.order, entry.note.order, entry.at))
+    return in_order(map(entry_of, records))
+
+
+def in_order(entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (not entry.note.order, entry.note.order, entry.at))
+
+
+def entries_up_to(store: Store, space: str, most: int, *, all_done: bool) -> Operation[list[Entry]]:
+    """Return a run's entries; of a run that has more, the first `most` by name, as many of those that are not done, and
+    what undid them. `all_done`: there are none that are not."""
+    records = yield from scan_all(store, STEP_KIND, space=space, most=most)
+    if len(records) == most:
+        for state in () if all_done else (UNKNOWN, STEP_FAILED, STARTED, RETRY, WAITS):
+            records += yield from scan_all(store, STEP_KIND, space=space, state=state, most=most // 5)
+        undone = [Address(space, STEP_KIND, f"{UNDO}{one.at.key}") for one in records[: most // 5]]
+        records += [one.record for one in (yield from store.read_each(undone)) if one.record is not None]
+    return list({record.at: entry_of(record) for record in records}.values())
 
 
 End = Callable[[int], Replace]  # makes the run's final write, given the fence
 
 PAGE = 1_000
-
-Pending = tuple[Entry, tuple[Insert, ...]]  # an entry, and the resources beside it
 
 
 class Ledger:
@@ -142,7 +174,7 @@ class Ledger:
         self._flusher = flusher
         self.open_gatherings = 0  # while there are any, completions have no order
         self.latest = 0.0  # the time of the latest completion
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingEntry] = {}
         self._noted = 0  # how many entries were noted, and how many of them are acknowledged
         self._landed = 0
         self._fence = hold.held.fence  # of the last write
@@ -177,13 +209,13 @@ class Ledger:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def note(self, entry: Entry, *pieces: Insert) -> Entry:
+    def note(self, entry: Entry, *pieces: Insert | LinkedMessage) -> Entry:
         """Record an entry here, and in the store with the next write."""
         if self.open_gatherings and not entry.note.concurrent:
             entry = structs.replace(entry, note=structs.replace(entry.note, concurrent=True))
         with self._mutex:
             self._keep(entry)
-            self._pending[entry.name] = entry, pieces
+            self._pending[entry.name] = PendingEntry.of(entry, pieces)
             self._noted += 1
         self._flusher.schedule(self)
         return entry
@@ -203,7 +235,12 @@ class Ledger:
     def oldest(self) -> Entry | None:
         """The entry that has been pending for longest."""
         with self._mutex:
-            return next((entry for entry, _ in self._pending.values()), None)
+            return next((one.entry for one in self._pending.values()), None)
+
+    def pending_message(self, at: Address) -> LinkedMessage | None:
+        """Return the message of this run that will be written there."""
+        with self._mutex:
+            return next((one for each in self._pending.values() for one in each.messages if one.at == at), None)
 
     @property
     def backlog(self) -> int:
@@ -225,6 +262,10 @@ class Ledger:
             if self._landed >= noted and not more and end is None:
                 return None  # another flush wrote ours, too; what came since is flushed by those who noted it
             return (yield from self._flush(more, end))
+        except LateMismatch:  # a replay makes anew what is recorded nowhere: the call that sends, and those after it
+            with self._mutex:
+                self._pending = {name: one for name, one in self._pending.items() if one.entry.version}
+            raise
         finally:
             self._turn.give()
 
@@ -243,13 +284,15 @@ class Ledger:
         if not pending and not more and end is None:
             return None
         try:
-            if self._claims.shelf is not None:
+            if self._claims.blobs is not None:
                 yield from self._place(pending)
             room = max(1, self._claims.store.batch_limit - len(more) - 1)
-            if _size(pending) > room:
+            if size_of(pending) > room:
                 yield from self._land_in_parts(pending, room)
             refused = yield from self._land(pending, more, end)
-        except BaseException:  # not acknowledged: the next flush writes it again, and raises if it cannot
+        except BaseException as error:  # not acknowledged: the next flush writes it again, and raises if it cannot
+            if any(one.messages for one in pending):
+                yield from self._save_apart(pending, error)
             self._put_back(pending)
             raise
         if refused is not None:
@@ -258,45 +301,64 @@ class Ledger:
             self._landed = noted
         return refused
 
-    def _place(self, pending: list[Pending]) -> Operation[None]:
+    def _place(self, pending: list[PendingEntry]) -> Operation[None]:
         """Put large values into the blob store first: a record must not refer to a value that is not there."""
-        for index, (entry, pieces) in enumerate(pending):
-            if pieces and self._claims.shelf is not None:
-                pending[index] = entry, (yield from externalise(self._claims.shelf, pieces))
+        for index, one in enumerate(pending):
+            if one.pieces and self._claims.blobs is not None:
+                placed = yield from externalise(self._claims.blobs, one.pieces)
+                pending[index] = structs.replace(one, pieces=tuple(placed))
 
-    def _take_pending(self) -> tuple[list[Pending], int]:
+    def _save_apart(self, pending: list[PendingEntry], error: BaseException) -> Operation[None]:
+        """After a commit with messages failed: write what came before. A user's transaction may hold the lane of the
+        first; or one is refused.
+        """
+        if before := place_of_failure(pending, error):
+            with contextlib.suppress(StoreError):
+                yield from self._land(pending[:before], (), None)
+                del pending[:before]
+        if isinstance(error, PayloadMismatch):
+            self._put_back(pending)
+            raise LateMismatch(str(error), **error.data) from None
+
+    def _take_pending(self) -> tuple[list[PendingEntry], int]:
         with self._mutex:
             taken = list(self._pending.values())
             self._pending = {}
             return taken, self._noted
 
-    def _put_back(self, pending: list[Pending]) -> None:
+    def _put_back(self, pending: list[PendingEntry]) -> None:
         """Put entries back before those noted since, which are newer for the same step."""
         with self._mutex:
-            self._pending = {entry.name: (entry, pieces) for entry, pieces in pending} | self._pending
+            self._pending = {one.entry.name: one for one in pending} | self._pending
 
-    def _land_in_parts(self, pending: list[Pending], room: int) -> Operation[None]:
+    def _land_in_parts(self, pending: list[PendingEntry], room: int) -> Operation[None]:
         """Write in parts, each under the same condition, until the rest fits into one batch."""
-        while _size(pending) > room:
-            part = _first(pending, room)
+        while size_of(pending) > room:
+            part = first_of(pending, room)
             yield from self._land(part, (), None)
             del pending[: len(part)]
 
-    def _land(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
+    def _land(self, pending: list[PendingEntry], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
         store, at = self._claims.store, self.hold.held.at
         if self.hold.lost is INHERITED:
             raise inherited(self.hold)
+        linked = linked_messages(at.space, pending)
         while True:
             fence = self._known_fence()
             ours = end(fence) if end is not None else Check(at, fence=fence)
-            writes = [write for entry, pieces in pending for write in (entry_write(at.space, entry), *pieces)]
-            written = yield store.write(ours, *writes, *more)
+            writes = [write for one in pending for write in (entry_write(at.space, one.entry), *one.pieces)]
+            if linked is None:
+                written = yield store.write(ours, *writes, *more)
+            else:
+                written = yield store.write(ours, *writes, *more, linked=linked.writes())
             self.set_store_time(written.now)
             if isinstance(written, Written):
                 self._remember(pending, written)
                 return None
             if isinstance(written, Conflict) and any(write.at == written.at for write in more):
                 return written
+            if linked is not None and isinstance(written, Conflict) and linked.take_in(written):
+                continue
             if (yield from self._has_landed(pending)):
                 return None
 
@@ -308,9 +370,9 @@ class Ledger:
             self.interrupted = True
         return fence
 
-    def _remember(self, landed: list[Pending], written: Written) -> None:
+    def _remember(self, landed: list[PendingEntry], written: Written) -> None:
         """Keep the versions of written entries, except completed ones: those are not written again."""
-        open_ones = [entry for entry, _ in landed if entry.state != STEP_DONE]
+        open_ones = [one.entry for one in landed if one.entry.state != STEP_DONE]
         if open_ones:
             with self._mutex:
                 for entry in open_ones:
@@ -324,9 +386,9 @@ class Ledger:
             return
         self.entries[entry.name] = structs.replace(latest, version=version)
         if entry.name in self._pending:
-            self._pending[entry.name] = self.entries[entry.name], self._pending[entry.name][1]
+            self._pending[entry.name] = structs.replace(self._pending[entry.name], entry=self.entries[entry.name])
 
-    def _has_landed(self, pending: list[Pending]) -> Operation[bool]:
+    def _has_landed(self, pending: list[PendingEntry]) -> Operation[bool]:
         """After a refused write: whether it was written all the same. If the claim is lost, entries become evidence."""
         found = yield from self._claims.store.read(self.hold.held.at)
         held = self.hold.held
@@ -335,14 +397,15 @@ class Ledger:
         if interrupt_requested(found.record, held):
             self.hold.held = structs.replace(held, fence=found.record.fence)
             return False
-        yield from self.testify(pending)
+        yield from self.keep_as_evidence(pending)
         self.hold.lost = LostHold(found.record.state, "") if found.record else LostHold("", "")
         raise claim_lost(self.hold, self.hold.lost, DURING)
 
-    def _are_there(self, pending: list[Pending]) -> Operation[bool]:
+    def _are_there(self, pending: list[PendingEntry]) -> Operation[bool]:
         """A batch is written as a whole, so any of its entries tells. Also keeps the versions that it finds."""
         landed = False
-        for index, (entry, pieces) in reversed(list(enumerate(pending))):
+        for index, one in reversed(list(enumerate(pending))):
+            entry = one.entry
             write = entry_write(self.hold.held.at.space, entry)
             record = (yield from self._claims.store.read(write.at)).record
             landed = record is not None and (record.body, record.state) == (write.body, write.state)
@@ -351,7 +414,7 @@ class Ledger:
                 del pending[index]
                 continue
             known = structs.replace(entry, version=record.version if record else "")
-            pending[index] = known, pieces
+            pending[index] = structs.replace(one, entry=known)
             with self._mutex:
                 if self.entries[entry.name] is entry:
                     self.entries[entry.name] = known
@@ -361,14 +424,15 @@ class Ledger:
         with self._mutex:
             self.entries[entry.name] = entry
 
-    def testify(self, pending: list[Pending]) -> Operation[None]:
+    def keep_as_evidence(self, pending: list[PendingEntry]) -> Operation[None]:
         """Keep completions that came too late to be recorded as evidence."""
         held = self.hold.held
-        for entry, pieces in pending:
+        for one in pending:
+            entry = one.entry
             if entry.state in (STEP_DONE, STEP_FAILED):
                 note = entry.note
                 found = Evidence(held.owner, held.fence, note.result, note.spill, note.fault, entry.name)
-                values = [piece for piece in pieces if piece.at.kind == RESOURCE_KIND]  # messages are not sent
+                values = [piece for piece in one.pieces if piece.at.kind == RESOURCE_KIND]  # messages are not sent
                 large = [structs.replace(piece, queue=EXPIRE, due_in=KEEP) for piece in values]
                 yield from self._claims.store.write(evidence_write(held.at.space, found), *large)
 
@@ -376,18 +440,3 @@ class Ledger:
 def _came_late(record: Record, entry: Entry) -> bool:
     """Whether a commit of ours was written after it was given up: it counts, whatever was noted since."""
     return record.state == STEP_DONE != entry.state
-
-
-def _size(pending: list[Pending]) -> int:
-    return sum([1 + len(pieces) for _, pieces in pending])
-
-
-def _first(pending: list[Pending], room: int) -> list[Pending]:
-    """Return as many as fit into `room`, at least one."""
-    part: list[Pending] = []
-    for entry, pieces in pending:
-        room -= 1 + len(pieces)
-        if part and room < 0:
-            break
-        part.append((entry, pieces))
-    return part

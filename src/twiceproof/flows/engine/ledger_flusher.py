@@ -1,4 +1,5 @@
-"""LedgerFlusher: writes step completions in the background. FairLock: one writer of a ledger at a time.
+"""LedgerFlusher: writes step completions in the background. FairLock: one writer of a ledger at a time. PendingEntry:
+what waits to be written.
 
 A flow that goes straight on to its next step writes its completions along with that step, at no extra cost. The flusher
 looks every few milliseconds for completions that have waited longer; it sleeps when no flow has run for a while.
@@ -11,18 +12,32 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
+from ...errors import PayloadMismatch, StoreUnavailable
 from ...operations import Operation, Request, block
+from ...records import Insert
 from ...threads import BackgroundThread, ThreadRun, at_fork
 
 if TYPE_CHECKING:
     import asyncio
 
+    from ...outbox.linked import LinkedMessage, LinkedMessages
     from .ledger import Entry
 
-__all__ = ["FairLock", "LedgerFlusher"]
+__all__ = [
+    "FairLock",
+    "LateMismatch",
+    "LedgerFlusher",
+    "PendingEntry",
+    "first_of",
+    "linked_messages",
+    "place_of_failure",
+    "size_of",
+]
 
 
 log = logging.getLogger("twiceproof")
@@ -192,3 +207,68 @@ class _Place(Request[None]):
     def _resolve(self) -> None:
         if not self._future.done():
             self._future.set_result(None)
+
+
+# -- what is not written yet ------------------------------------------------------------------------
+
+
+class LateMismatch(PayloadMismatch):
+    """Another message was sent under the key after this run had looked, and before its own was written.
+
+    The run's message is not written, and neither is the entry of the call that sends it. The run is taken again, and
+    gets the error at that call.
+    """
+
+
+class PendingEntry(Struct, frozen=True, gc=False):
+    """With it go records of the run's space, and messages in spaces of their own."""
+
+    entry: Entry
+    pieces: tuple[Insert, ...] = ()
+    messages: tuple[LinkedMessage, ...] = ()
+
+    @classmethod
+    def of(cls, entry: Entry, pieces: Sequence[Insert | LinkedMessage]) -> PendingEntry:
+        own = tuple(piece for piece in pieces if isinstance(piece, Insert))
+        return cls(entry, own, tuple(piece for piece in pieces if not isinstance(piece, Insert)))
+
+    @property
+    def size(self) -> int:
+        """How many writes it takes. A message in a lane takes three."""
+        return 1 + len(self.pieces) + 3 * len(self.messages)
+
+
+def size_of(pending: list[PendingEntry]) -> int:
+    return sum([one.size for one in pending])
+
+
+def first_of(pending: list[PendingEntry], room: int) -> list[PendingEntry]:
+    """Return as many as fit into `room`, at least one."""
+    part: list[PendingEntry] = []
+    for one in pending:
+        room -= one.size
+        if part and room < 0:
+            break
+        part.append(one)
+    return part
+
+
+def place_of_failure(pending: list[PendingEntry], error: BaseException) -> int:
+    """Return how many entries come before the message that is refused, or before the first one that cannot be written
+    now. 0: the error is another one.
+    """
+    if isinstance(error, PayloadMismatch):
+        return next(place for place, one in enumerate(pending) if error.data["draft"] in one.messages)
+    if isinstance(error, StoreUnavailable):
+        return next(place for place, one in enumerate(pending) if one.messages)
+    return 0
+
+
+def linked_messages(space: str, pending: list[PendingEntry]) -> LinkedMessages | None:
+    """Return the messages in spaces of their own, if there are any. Runs without them do not load the outbox."""
+    drafts = [message for one in pending for message in one.messages]
+    if not drafts:
+        return None
+    from ...outbox.linked import LinkedMessages
+
+    return LinkedMessages(space.partition("/")[0], drafts)

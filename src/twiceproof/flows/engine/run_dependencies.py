@@ -6,7 +6,19 @@ from collections.abc import Collection
 
 from msgspec import structs
 
-from ...claims.claim import HELD, QUEUED, REVIEW, WAITING, Claim, body_of, claim_of, run_address, space_of_run
+from ...claims.claim import (
+    DONE,
+    FAILED,
+    HELD,
+    QUEUED,
+    REVIEW,
+    WAITING,
+    Claim,
+    body_of,
+    claim_of,
+    run_address,
+    space_of_run,
+)
 from ...claims.states import is_expired
 from ...operations import Operation
 from ...records import Address, Found, Record, Replace, Written
@@ -15,10 +27,10 @@ from .run_states import INNER_REVIEW, WAITS_FOR_RUN, RunState, queue_of, with_wo
 
 __all__ = [
     "LOOK_AGAIN",
-    "awaits",
     "interrupt",
     "is_under_way",
     "must_wait",
+    "register_waiter",
     "to_review",
     "waits_in_a_circle",
     "wake",
@@ -29,11 +41,13 @@ __all__ = [
 LOOK_AGAIN = 2.0  # seconds
 
 
-def must_wait(store: Store, claim: Claim) -> Operation[bool]:
-    """Whether the run that this one follows has not ended. A run that has begun does not wait: the one before had ended
-    then, and if that is retried, this one still goes on."""
+def must_wait(store: Store, claim: Claim, run: str) -> Operation[bool]:
+    """Whether the run that `run` follows has not ended; then it is woken at that end. A run that has begun does not
+    wait: the one before had ended then, and if that is retried, this one still goes on."""
     before = work_of(claim).follows
-    return bool(before) and claim.attempt == 0 and (yield from is_under_way(store, before))
+    if not before or claim.attempt or not (yield from is_under_way(store, before)):
+        return False
+    return (yield from _awaits_end(store, before, run))
 
 
 def is_under_way(store: Store, run: str) -> Operation[bool]:
@@ -46,7 +60,7 @@ def is_under_way(store: Store, run: str) -> Operation[bool]:
 MOST_WAITERS = 100  # waiters beyond these check on the run themselves, every few minutes
 
 
-def awaits(store: Store, run: str, waiter: str, over: Collection[str]) -> Operation[bool]:
+def register_waiter(store: Store, run: str, waiter: str, over: Collection[str]) -> Operation[bool]:
     """Register `waiter` with a run, to be woken at its end. False: the run is in one of the states `over`.
 
     A run that is not in this store (it may be another app's) and a claim that is no run cannot wake it: the waiter
@@ -64,6 +78,17 @@ def awaits(store: Store, run: str, waiter: str, over: Collection[str]) -> Operat
         claim = with_work(claim, waiters=(*work_of(claim).waiters, waiter))
         if isinstance((yield from store.write(_registered(found, found.record, claim))), Written):
             return True
+
+
+def _awaits_end(store: Store, run: str, waiter: str) -> Operation[bool]:
+    """Register a run with the one that it follows, if that has begun. False: that one has ended meanwhile.
+
+    One that has not begun is left alone: a worker may be about to take it. The waiter looks again by itself.
+    """
+    found = yield from store.read(_address(run))
+    if found.record is not None and found.record.state == QUEUED:
+        return True
+    return (yield from register_waiter(store, run, waiter, (DONE, FAILED, REVIEW)))
 
 
 def waits_in_a_circle(store: Store, runs: Collection[str], waiter: str) -> Operation[bool]:
@@ -143,6 +168,8 @@ def _woken(record: Record) -> Replace | None:
     claim = claim_of(record)
     if record.state == WAITING and claim.reason.startswith(WAITS_FOR_RUN):
         return Replace(record.at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
+    if record.state == QUEUED and work_of(claim).follows and claim.attempt == 0:
+        return Replace(record.at, None, QUEUED, version=record.version, queue=record.queue, due_in=0.0)
     if record.state == REVIEW and INNER_REVIEW in claim.reason:
         queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
         body = body_of(structs.replace(claim, reason=""))

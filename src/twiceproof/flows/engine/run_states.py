@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, field, structs
+from msgspec import Raw, Struct, structs
 
 from ...claims.claim import (
     FAILED,
@@ -44,11 +44,12 @@ __all__ = [
     "WAITS_FOR_RUN",
     "BeginRun",
     "Leftover",
-    "RunAsk",
+    "RunRequest",
     "RunState",
     "decide_run",
     "encoded",
     "enqueue",
+    "is_broken",
     "queue_of",
     "with_work",
     "work_of",
@@ -72,11 +73,11 @@ class RunState(Struct, frozen=True, omit_defaults=True, gc=False):
     correlation: str = ""
     crashes: int = 0  # holders that crashed or were interrupted
     since: float = 0.0  # a time in the ledger before its holder took it
-    crash_unresolved: bool = field(name="adrift", default=False)  # a holder crashed, and no call has ended since
+    crash_unresolved: bool = False  # a holder crashed, and no call has ended since
     undoing: str = ""  # why it is being undone: "settled", "cancelled"
     by: str = ""  # who requested that
     parent: str = ""
-    start_id: str = field(name="born", default="")  # tells this start of its key from earlier ones
+    start_id: str = ""  # tells this start of its key from earlier ones
     follows: str = ""  # the run that must have ended before this one begins
     gap_until: float = 0.0  # until when it waits for the versions before its own
     forked_from: str = ""  # the run that this one was forked from, under another key
@@ -85,6 +86,7 @@ class RunState(Struct, frozen=True, omit_defaults=True, gc=False):
     ordered: tuple[str, str, str] | None = None  # in an ordered flow: its object, its version's kind and text
     unawaited: tuple[str, ...] = ()  # calls that were made and never awaited: made later, they are no change
     starter: str = ""  # who started it, if known: that person may not approve it
+    event: tuple[str, str, str] | None = None  # what started it: a hook or consumer, the event's id, its message's key
 
 
 _decode = msgspec.json.Decoder(RunState).decode
@@ -112,10 +114,10 @@ FRESH = ""  # the state before of a run that did not exist
 MOST_CRASHES = 50
 
 
-class RunAsk(Struct, frozen=True):
+class RunRequest(Struct, frozen=True):
     """A request to take a run: which one, and which versions of its flow this process has."""
 
-    ask: ClaimRequest
+    request: ClaimRequest
     work: Raw
     versions: tuple[str, ...]
     picked: str = ""  # the version of its record that the store handed out as due
@@ -134,38 +136,38 @@ class Leftover(AnswerOnly, frozen=True, gc=False):
     record: Record
 
 
-def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
+def decide_run(run: RunRequest, record: Record | None, now: float) -> Move:
     if record is None or is_expired(record, now):
         return _decide_gone(run, record)
     claim = claim_of(record)
-    if _asks_for_another(run.ask, claim):
-        return decide(run.ask, record, now)  # reports the mismatch
+    if _asks_for_another(run.request, claim):
+        return decide(run.request, record, now)  # reports the mismatch
     if record.state == HELD:
         return _decide_held(run, record, claim, now)
     if record.state in (QUEUED, WAITING):
         due = run.picked == record.version or (record.due_at is not None and record.due_at <= now)
         return _resume(run, record, claim, now) if due else AnswerOnly(_parked(record, claim))
-    if run.ask.retry and (record.state == FAILED or _broke(record, claim)):
+    if run.request.retry and (record.state == FAILED or is_broken(record, claim)):
         return _resume(run, record, claim, now)
-    return decide(run.ask, record, now)
+    return decide(run.request, record, now)
 
 
-def _broke(record: Record, claim: Claim) -> bool:
+def is_broken(record: Record, claim: Claim) -> bool:
     """Whether a mistake in its own code stopped it: no outcome is unknown, so it can go on after a fix."""
     return record.state == REVIEW and claim.reason.startswith(BROKE)
 
 
-def _decide_gone(run: RunAsk, record: Record | None) -> Move:
+def _decide_gone(run: RunRequest, record: Record | None) -> Move:
     if run.picked:  # handed out as due and deleted meanwhile: it must not begin anew
-        return AnswerOnly(Parked("", "it is gone", run.ask.run))
-    return _begin(run) if record is None else Leftover(Parked("", "it may be forgotten", run.ask.run), record)
+        return AnswerOnly(Parked("", "it is gone", run.request.run))
+    return _begin(run) if record is None else Leftover(Parked("", "it may be forgotten", run.request.run), record)
 
 
-def _asks_for_another(ask: ClaimRequest, claim: Claim) -> bool:
-    return bool(ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint)
+def _asks_for_another(request: ClaimRequest, claim: Claim) -> bool:
+    return bool(request.fingerprint and claim.fingerprint and request.fingerprint != claim.fingerprint)
 
 
-def _decide_held(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
+def _decide_held(run: RunRequest, record: Record, claim: Claim, now: float) -> Move:
     """Take over only a lapsed lease. The ledger and the declarations of its steps say what its holder was doing."""
     if not is_lapsed(record, now):
         return AnswerOnly(Busy(claim.owner, (record.lease_until or now) - now, claim.run))
@@ -176,24 +178,26 @@ def _parked(record: Record, claim: Claim) -> Parked:
     return Parked(record.state, claim.reason, claim.run, record.due_at)
 
 
-def _begin(run: RunAsk) -> BeginRun:
-    ask = run.ask
-    claim = structs.replace(claim_for(ask, 1), work=run.work)
-    queue = queue_of(ask.tenant, ask.operation, run.versions[0])
-    insert = Insert(ask.at, body_of(claim), HELD, draw=True, lease=ask.lease, queue=queue, due_in=ask.lease)
+def _begin(run: RunRequest) -> BeginRun:
+    request = run.request
+    claim = structs.replace(claim_for(request, 1), work=run.work)
+    queue = queue_of(request.tenant, request.operation, run.versions[0])
+    insert = Insert(request.at, body_of(claim), HELD, draw=True, lease=request.lease, queue=queue, due_in=request.lease)
     return BeginRun(insert, 1, claim)
 
 
-def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
+def _resume(run: RunRequest, record: Record, claim: Claim, now: float) -> Move:
     """Go on with a run that is not held. Its input, version and history stay as they are."""
-    work, ask = work_of(claim), run.ask
+    work, request = work_of(claim), run.request
     if work.version not in run.versions:
         why = f"belongs to version {work.version} of its flow, which this process does not have"
         return AnswerOnly(Parked(record.state, why, claim.run, record.due_at))
     if record.state == HELD and work.crashes >= MOST_CRASHES:
         why = f"the processes that took it crashed or were stopped, {work.crashes + 1} times now"
         return _park(record, with_work(claim, crash_unresolved=True), why)
-    claim = structs.replace(claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT)
+    claim = structs.replace(
+        claim, owner=request.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT
+    )
     claim = with_work(claim, **_news(record, work, now))
     queue = queue_of(claim.tenant, claim.operation, work.version)
     write = Replace(
@@ -202,9 +206,9 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
         HELD,
         version=record.version,
         draw=True,
-        lease=ask.lease,
+        lease=request.lease,
         queue=queue,
-        due_in=ask.lease,
+        due_in=request.lease,
     )
     return BeginRun(write, claim.attempt, claim, record.state)
 
@@ -225,8 +229,8 @@ def _park(record: Record, claim: Claim, reason: str) -> ParkClaim:
     return ParkClaim(Replace(record.at, body, REVIEW, version=record.version, draw=True), reason)
 
 
-def enqueue(ask: ClaimRequest, work: Raw, delay: float) -> Insert:
+def enqueue(request: ClaimRequest, work: Raw, delay: float) -> Insert:
     """Make the write that leaves a new run to a worker."""
-    claim = structs.replace(claim_for(ask, 0), work=work)
-    queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)
-    return Insert(ask.at, body_of(claim), QUEUED, draw=True, queue=queue, due_in=delay)
+    claim = structs.replace(claim_for(request, 0), work=work)
+    queue = queue_of(request.tenant, request.operation, work_of(claim).version)
+    return Insert(request.at, body_of(claim), QUEUED, draw=True, queue=queue, due_in=delay)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,17 +32,30 @@ from .exits import (
     as_failed,
     as_review,
 )
+from .ledger_flusher import LateMismatch
 from .run_dependencies import wake_waiters
-from .run_states import BROKE, FRESH, NOT_AWAITED, NOT_UNDONE, BeginRun, Leftover, RunAsk, RunState, decide_run, work_of
+from .run_states import (
+    BROKE,
+    FRESH,
+    NOT_AWAITED,
+    NOT_UNDONE,
+    BeginRun,
+    Leftover,
+    RunRequest,
+    RunState,
+    decide_run,
+    work_of,
+)
 from .session import Drive, Newer, Session
-from .step_errors import is_mistake, mistake_text
+from .step_errors import is_mistake, is_wrong_call, mistake_text
 
 if TYPE_CHECKING:
-    from ..flow import Flow
+    from ..flow import Flow, OnFailure
 
 __all__ = ["RunExecution", "TakenRun", "cancelled"]
 
 
+log = logging.getLogger("twiceproof")
 WORKER_PATIENCE = 0.2  # seconds; a worker waits no longer for a retry in place: other runs need its thread
 MOST_NAMED = 5
 
@@ -72,15 +86,16 @@ class RunExecution:
     flow needs them to know whether its run is still the only one of its object.
     """
 
-    def __init__(self, flow: Flow, request: RunAsk, patience: float, slots: Sequence[HeldClaim] = ()) -> None:
+    def __init__(self, flow: Flow, request: RunRequest, patience: float, slots: Sequence[HeldClaim] = ()) -> None:
         self._flow = flow
-        self._parts = flow.parts
+        self._runtime = flow.runtime
         self._request = request
         self._patience = patience
         self._slots = slots if flow.order is not None else ()
         self._move: Move
         self._taken: TakenRun
         self._session: Session
+        self._arguments: dict[str, Any]
         self._exit: RunExit
 
     @classmethod
@@ -91,7 +106,7 @@ class RunExecution:
             at=record.at,
             operation=flow.name,
             key=claim.key,
-            owner=flow.parts.owner(),
+            owner=flow.runtime.owner(),
             lease=policy.lease,
             tenant=claim.tenant,
             run=claim.run,
@@ -99,7 +114,7 @@ class RunExecution:
             repeat=policy.repeat,
             where=policy.where,
         )
-        run = RunAsk(request, claim.work, flow.versions, picked=record.version)
+        run = RunRequest(request, claim.work, flow.versions, picked=record.version)
         return cls(flow, run, WORKER_PATIENCE, slots)
 
     # -- taking ----------------------------------------------------------------------------------
@@ -107,19 +122,19 @@ class RunExecution:
     def take(self, found: Found | None = None) -> Operation[TakeOutcome | None]:
         """Take the run. None: it is ours, and can be run; otherwise why not. `found`: its record, if that is known."""
         while True:
-            outcome = yield from self._parts.claims.take(self._request.ask, self._decide, found)
+            outcome = yield from self._runtime.claims.take(self._request.request, self._decide, found)
             move = self._move
             if not isinstance(move, Leftover):
                 break
-            yield from forget(self._parts.store, move.record)
+            yield from forget(self._runtime.store, move.record)
             found = None
         if isinstance(outcome, Held) and isinstance(move, BeginRun):
-            hold = HeldClaim(self._request.ask, outcome)
+            hold = HeldClaim(self._request.request, outcome)
             self._taken = TakenRun(hold, move.claim, move.before, self._flow.drive)
             return None
         return outcome
 
-    def _decide(self, ask: ClaimRequest, record: Record | None, now: float) -> Move:
+    def _decide(self, request: ClaimRequest, record: Record | None, now: float) -> Move:
         self._move = decide_run(self._request, record, now)
         return self._move
 
@@ -127,7 +142,7 @@ class RunExecution:
 
     def run(self) -> Operation[Ended]:
         """Run it from its input to its end here, and wake the runs that wait for it."""
-        store, taken = self._parts.store, self._taken
+        store, taken = self._runtime.store, self._taken
         at, work = taken.hold.held.at, taken.work
         try:
             arguments = yield from self._flow.inputs.unpack(store, at, work)
@@ -142,9 +157,14 @@ class RunExecution:
             yield from wake_waiters(store, work)
         return ended
 
+    @property
+    def unvisited(self) -> list[str]:
+        """After `run`: what is in the ledger and was not called up to where the run stopped."""
+        return sorted(self._session.unvisited)
+
     def _refuse_input(self, error: Exception) -> Operation[Ended]:
         """Its input cannot be read. Left held, it would lapse and be taken again for ever."""
-        store, held, claim = self._parts.store, self._taken.hold.held, self._taken.claim
+        store, held, claim = self._runtime.store, self._taken.hold.held, self._taken.claim
         if self._taken.before == FRESH:
             yield from store.write(Remove(held.at, fence=held.fence))
         elif claim.attempt <= 1:  # queued, and never begun
@@ -157,13 +177,13 @@ class RunExecution:
         return RunFailed(error)
 
     def _execute(self, arguments: dict[str, Any]) -> Operation[Ended]:
-        flow = self._flow
+        flow, self._arguments = self._flow, arguments
         if flow.order is None:
             return self._run_body(lambda: flow.inputs.call(arguments))
-        return flow.order.run(self._parts, self._taken, flow.policy, arguments, flow.inputs.call, self._run_body)
+        return flow.order.run(self._runtime, self._taken, flow.policy, arguments, flow.inputs.call, self._run_body)
 
     def _run_body(self, body: Callable[[], Any]) -> Operation[Ended]:
-        taken, heartbeat = self._taken, self._parts.heartbeat
+        taken, heartbeat = self._taken, self._runtime.heartbeat
         session = self._session = self._open_session(taken)
         self._exit = RunExit(session)
         heartbeat.keep(taken.hold)
@@ -178,7 +198,7 @@ class RunExecution:
     def _open_session(self, taken: TakenRun) -> Session:
         outer = session_var.get()
         return Session(
-            self._parts,
+            self._runtime,
             taken.hold,
             taken.claim,
             taken.work,
@@ -222,12 +242,14 @@ class RunExecution:
                 return HandedBack(error)
             if isinstance(error, WaitSwallowed):
                 session.stop_run(Review(str(error)))
-            if session.stop is None and not session.undoing and error is not None and is_mistake(error):
+            if session.stop is None and not session.undoing and error is not None and self._is_mistake(error):
                 self._park_mistake(error)
             if session.stop is None or isinstance(session.stop, Undo):
                 return (yield from self._fail(_error_of(finding)))
         except Unwind:
             pass
+        except LateMismatch as late:  # by the run's last write: its function has ended
+            return (yield from self._exit.hand_back(late))
         return (yield from self._stop())
 
     def _error_of_child(self, finding: Returned | Raised) -> BaseException:
@@ -263,6 +285,10 @@ class RunExecution:
             gone = ", ".join(sorted(self._session.unvisited))
             self._session.stop_run(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
 
+    def _is_mistake(self, error: BaseException) -> bool:
+        """A wrong call of ours is raised as it is, as long as that undoes nothing."""
+        return is_mistake(error) or (is_wrong_call(error) and Compensation(self._session).would_undo())
+
     def _park_mistake(self, error: BaseException) -> NoReturn:
         """A deployment that broke the function's code must not undo completed steps: after a fix the run goes on."""
         own_error = error if isinstance(error, Exception) else None
@@ -282,8 +308,24 @@ class RunExecution:
         undone = yield from self._undo()
         if self._session.work.undoing:
             error = cancelled(self._session.work)
+        elif self._flow.on_failure is not None:
+            yield from self._follow_failure(error, self._flow.on_failure)
         yield from self._exit.fail(self._flow.policy, _fault(error))
         return RunFailed(error, str(undone))
+
+    def _follow_failure(self, error: BaseException, work: OnFailure) -> Operation[None]:
+        """Run the steps that follow a final failure. One of them that fails does not hide why the run failed; one that
+        waits for a retry, or whose outcome is unknown, keeps the run from ending."""
+        self._session.start_after_failure()
+        arguments = self._arguments
+        finding = yield from self._call(lambda: work(arguments, error))
+        if isinstance(finding, Returned):
+            return
+        self._raise_if_out_of_reach(finding)
+        if not isinstance(finding.error, Exception):
+            raise finding.error
+        fault = fault_of(finding.error)
+        log.warning("%s: a step after its failure failed: %s: %s", self._flow.name, fault.type, fault.message)
 
     def _undo(self) -> Operation[Undone]:
         """If undoing cannot even begin, a person decides: left held, the run would lapse and be taken for ever."""

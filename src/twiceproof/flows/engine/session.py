@@ -25,8 +25,9 @@ from .context import Branch, PendingCalls, Unwind, are_siblings, branch_var, is_
 from .drift import Next, Unvisited, missed
 from .exits import Review, Stop, Undo, Wait
 from .ledger import STEP_DONE, STEP_FAILED, Entry, EntryNote, Ledger, tried_anew
+from .ledger_flusher import LateMismatch
 from .run_states import FRESH, RunState, with_work, work_of
-from .step_identity import changes, entry_kind, has_id, is_aside, is_undo, numbered, undoes, with_id
+from .step_identity import AFTER_FAILURE, changes, entry_kind, has_id, is_aside, is_undo, numbered, undoes, with_id
 from .step_runner import StepRunner
 from .step_timeout import Place
 
@@ -43,7 +44,7 @@ class Session:
 
     def __init__(
         self,
-        parts: Runtime,
+        runtime: Runtime,
         hold: HeldClaim,
         claim: Claim,
         work: RunState,
@@ -55,12 +56,12 @@ class Session:
         newer: Newer | None = None,
         callers: frozenset[str] = frozenset(),
     ) -> None:
-        self.parts = parts
+        self.runtime = runtime
         self.drive = drive  # how the flow's function waits: blocking, or awaiting
         self.hold = hold
         self.claim = claim
         self.work = work
-        self.ledger = Ledger(parts.claims, hold, parts.flusher)
+        self.ledger = Ledger(runtime.claims, hold, runtime.flusher)
         self.crashed = crashed  # the previous holder stopped without recording it, and no call has ended since
         self.patience = (
             patience  # a retry due within so many seconds is waited for in place; later ones suspend the run
@@ -74,6 +75,7 @@ class Session:
         self.unvisited = Unvisited()
         self.undoing = bool(work.undoing)  # a stop was requested, or undoing had begun
         self.compensating = False  # completed steps are being undone
+        self._prefix = ""  # of the names of steps; not of those of the flow's function
         self.started_at = 0.0
         self.lapsed_at = 0.0  # until when a holder that crashed may have been at work
         self.slots = slots  # without them the run must not act: other runs of its object would act at the same time
@@ -93,7 +95,7 @@ class Session:
 
     def hold_is_over(self) -> bool:
         """Whether the claim's own deadline has passed: then it must be renewed before the run acts."""
-        return self.parts.clock.monotonic() >= self.hold.held.deadline
+        return self.runtime.clock.monotonic() >= self.hold.held.deadline
 
     # -- beginning and ending --------------------------------------------------------------------
 
@@ -132,6 +134,10 @@ class Session:
         self.compensating = True
         self.unvisited = Unvisited(name for name in self.unvisited if is_undo(name))
 
+    def start_after_failure(self) -> None:
+        """Steps from here on follow a final failure: their names do not meet those of the flow's function."""
+        self._prefix = AFTER_FAILURE
+
     def compensate_apart(self) -> None:
         """Undo one effect apart from the run's own course: none of the run's entries is expected to be visited."""
         self.unvisited, self.undoing, self.compensating = Unvisited(), False, True
@@ -163,11 +169,12 @@ class Session:
         finally:
             self._under_way.discard(name)
 
-    def do(self, operation: Operation[Any], *, names: tuple[str, ...] = ()) -> Any:
-        """Drive any other operation of the flow's function. `names`: what the ledger calls its entries."""
+    def do(self, operation: Operation[Any], *, names: tuple[str, ...] = (), called: str = "") -> Any:
+        """Drive any other operation of the flow's function. `names`: what the ledger calls its entries; `called`: the
+        app's method, if the operation has another name."""
         if self.drive is not await_:
             return self.drive(self._remembering_errors(operation))
-        what = str(getattr(operation, "__name__", "call"))
+        what = called or str(getattr(operation, "__name__", "call"))
         return self.pending_calls.add(
             f"app.{what}", names or (what,), lambda: await_(self._remembering_errors(operation))
         )
@@ -182,15 +189,21 @@ class Session:
     def remember_error(self, error: BaseException) -> None:
         """Keep what broke off a call. Caught by the function, it would leave the outcome open, and a replay would not
         meet it again."""
-        if self.broken_by is None and (is_interrupt(error) or isinstance(error, ClaimLost | StoreError)):
+        if self.broken_by is None and (is_interrupt(error) or isinstance(error, ClaimLost | StoreError | LateMismatch)):
             self.broken_by = error
+
+    def report_several(self, step: str, found: Sequence[str], *, goes_on: bool) -> Operation[None]:
+        """Record a finding, if there are several records where one should be."""
+        if found and self.runtime.report_several is not None:
+            yield from self.runtime.report_several(self.space, step, found, goes_on=goes_on)
 
     def _begin(self, step: Step, own: str | None, name: str | None) -> str:
         with self._mutex:
+            stem = self._prefix + step.name
             if own is not None:
-                name = with_id(step.name, own)
+                name = with_id(stem, own)
             if name is None:
-                name = self._next_name(step.name)
+                name = self._next_name(stem)
             else:
                 self._refuse_second(step, name)
             self._under_way.add(name)
@@ -237,6 +250,7 @@ class Session:
         self.refuse_if_stopped()
         here = self._here
         with self._mutex:
+            stem = self._prefix + stem
             return self._next_name(f"{stem}@{here.path}" if isinstance(here, Branch) else stem)
 
     def take_name(self, name: str) -> bool:
@@ -292,7 +306,7 @@ class Session:
             return sorted(self._under_way)
 
     @property
-    def has_company(self) -> bool:
+    def others_under_way(self) -> bool:
         """Whether other calls are under way at the same time."""
         return len(self._under_way) > 1
 
@@ -306,7 +320,7 @@ class Session:
         self.ledger.recorded(entry, written)
         self.crashed = False
 
-    def put_off(self, name: str, state: str, note: EntryNote) -> None:
+    def postpone_attempt(self, name: str, state: str, note: EntryNote) -> None:
         """Record that a call will be attempted again. What a crash may have begun is in its note, so the crash is not
         counted once more."""
         self.crashed = False
@@ -317,7 +331,7 @@ class Session:
         """Make the entry of a call that has ended."""
         old = self.ledger.entries.get(name)
         note = structs.replace(
-            note, order=next(self._orders), concurrent=self.has_company or bool(self.ledger.open_gatherings)
+            note, order=next(self._orders), concurrent=self.others_under_way or bool(self.ledger.open_gatherings)
         )
         return Entry(name, state, note, old.version if old else "", self.ledger.now())
 
@@ -342,7 +356,7 @@ class Session:
             stem = f"{here.path}/" if isinstance(here, Branch) else ""
             return [Branch(self, f"{stem}{here.gatherings}.{n}", alone=alone) for n in range(1, count + 1)]
 
-    def pass_by(self) -> None:
+    def skip_branches(self) -> None:
         """Skip a gathering that has nothing left to do, so that what follows has the same path as the first time."""
         with self._mutex:
             self._here.gatherings += 1
@@ -411,7 +425,7 @@ class Session:
         """Read the claim again if its fence was changed to interrupt this run."""
         if not self.ledger.interrupted:
             return
-        found = yield from self.parts.store.read(self.hold.held.at)
+        found = yield from self.runtime.store.read(self.hold.held.at)
         if found.record is not None:
             self.claim = claim_of(found.record)
             self.work = work_of(self.claim)

@@ -16,26 +16,29 @@ from ...errors import (
     InProgress,
     Misuse,
     NeedsReview,
+    NotDone,
     OutcomeUnknown,
     PayloadMismatch,
     PriorFailure,
     ResultNotKept,
     Stale,
     StepFailed,
+    ValueRefused,
     Waiting,
 )
 from ...operations import Operation
 from ..step import StepCall
+from .compensation import Compensation
 from .context import Unwind
 from .decisions import After, Later, NeedsPerson, Refuse, on_error
 from .exits import Review, Wait
 from .ledger import RETRY, STARTED, STEP_FAILED, UNKNOWN, EntryNote
-from .run_states import INNER_REVIEW, WAITS_FOR_RUN
+from .run_states import BROKE, INNER_REVIEW, WAITS_FOR_RUN
 
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["StepErrors", "is_mistake", "mistake_text", "step_failed"]
+__all__ = ["BrokenFlowText", "StepErrors", "is_mistake", "is_wrong_call", "mistake_text", "step_failed"]
 
 
 LONGEST_LOOK = 300.0  # seconds after which a run checks on a run that it waits for, should no wake-up arrive
@@ -43,6 +46,13 @@ UNDER_WAY = (QUEUED, WAITING, HELD, REVIEW)
 OVERDUE_LOOK = 5.0  # seconds, for a run that is due and not taken: without a pause the waiting run would spin
 ANSWERS = (PriorFailure, PayloadMismatch, Stale, Duplicate, ResultNotKept)
 Inner = Waiting | NeedsReview | InProgress  # what a call of another run raises if that run has not ended
+
+
+class BrokenFlowText(NotDone):
+    """The text of a flow, such as an expression in its file, does not fit the data at hand.
+
+    It is a mistake in the text, not a failure outside: completed steps are not undone for it.
+    """
 
 
 class StepErrors:
@@ -63,6 +73,8 @@ class StepErrors:
         circle = self._circle(error)
         if circle is None and isinstance(error, Waiting | NeedsReview) and self._is_safe:
             self._wait_for_inner(note, error)
+        if isinstance(error, BrokenFlowText) and not note.ambiguous:
+            self._park_if_it_would_undo(note, error)
         error, now = circle or error, session.ledger.now()
         move, failed = self._classify(note, error, now)
         if circle is not None or self._is_final(error):
@@ -86,7 +98,7 @@ class StepErrors:
     def _classify(self, note: EntryNote, error: BaseException, now: float) -> tuple[After, EntryNote]:
         """Decide what follows from the error, and make the note of the attempt."""
         session, plan = self._session, self._call.step.plan
-        verdict = session.parts.verdicts.judge(error, plan.not_done)
+        verdict = session.runtime.verdicts.judge(error, plan.not_done)
         failed = structs.replace(
             note,
             fault=fault_of(error, retryable=verdict == "clean"),
@@ -103,7 +115,7 @@ class StepErrors:
             verdict,
             now,
             asked=retry_after(error, now),
-            roll=session.parts.roll,
+            roll=session.runtime.roll,
             ambiguous=failed.ambiguous,
             unclassified=failed.unclassified,
             final=failed.final,
@@ -117,6 +129,14 @@ class StepErrors:
         if isinstance(error, Exception):
             self._session.stop_run(Review(f"{name}: {reason} ({fault.type}: {fault.message})", error=error))
         raise error
+
+    def _park_if_it_would_undo(self, note: EntryNote, error: BrokenFlowText) -> None:
+        """Stop the run before a step that has not acted, as a mistake between two steps does; it begins after a fix."""
+        session = self._session
+        if session.undoing or not Compensation(session).would_undo():
+            return
+        session.finished(self._call.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None))
+        session.stop_run(Review(BROKE + mistake_text(error), error=error))
 
     def _is_final(self, error: BaseException) -> bool:
         """Whether a called run or claim has ended, or does not fit the call: another call would raise the same."""
@@ -163,10 +183,12 @@ class StepErrors:
         known = self._session.ledger.entries.get(self._call.name)
         if known is not None and (known.state == STARTED or known.note.first_at is not None):
             note = structs.replace(note, starts=note.starts - 1, first_at=None, not_before=None)
-            self._session.put_off(self._call.name, RETRY, note)
+            self._session.postpone_attempt(self._call.name, RETRY, note)
 
     def _record_wait(self, note: EntryNote, move: Later, now: float) -> None:
-        self._session.put_off(self._call.name, move.state, structs.replace(note, not_before=now + move.seconds))
+        self._session.postpone_attempt(
+            self._call.name, move.state, structs.replace(note, not_before=now + move.seconds)
+        )
 
 
 def _repeats(error: BaseException) -> bool:
@@ -218,9 +240,17 @@ def is_mistake(error: BaseException) -> bool:
     return isinstance(error, MISTAKES) and type(error).__module__.partition(".")[0] in sys.stdlib_module_names
 
 
+def is_wrong_call(error: BaseException) -> bool:
+    """Whether it is our own error about a wrong call or a flow's text. Not one that depends on data alone, such as a
+    key that is blank."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_wrong_call(one) for one in error.exceptions)
+    return type(error) in (Misuse, ValueRefused) or isinstance(error, BrokenFlowText)
+
+
 def mistake_text(error: BaseException) -> str:
     """Return the error, and the line that raised it."""
-    fault, trace = fault_of(error), error.__traceback__
+    fault, trace = fault_of(error), None if isinstance(error, BrokenFlowText) else error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace is not None else ""

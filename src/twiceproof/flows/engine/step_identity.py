@@ -13,12 +13,14 @@ from ...keys import validate_key
 from ...keys.models import is_model, plain_of
 
 __all__ = [
+    "AFTER_FAILURE",
     "UNDO",
     "arguments_digest",
     "changes",
     "effect_key",
     "entry_kind",
     "has_id",
+    "is_apart",
     "is_aside",
     "is_undo",
     "numbered",
@@ -31,6 +33,7 @@ __all__ = [
 SHORT = 12
 LONGEST_ID = 160  # characters; at four bytes each, with a step's name, they fit a record's key
 UNDO = "undo:"  # begins the names of undo steps
+AFTER_FAILURE = "on_error:"  # begins the names of steps that follow a final failure
 
 _OWN = re.compile(r"(?:\[.*\]|#\d+)$", re.S)
 
@@ -102,9 +105,15 @@ def is_undo(name: str) -> bool:
     return name.startswith(UNDO)
 
 
+def is_apart(name: str) -> bool:
+    """Whether this is no step of the flow's function: it undoes one, or follows a final failure."""
+    return is_undo(name) or name.startswith(AFTER_FAILURE)
+
+
 def is_aside(name: str, entries: Collection[str]) -> bool:
-    """Whether this undoes a duplicate effect and not a step of the run: the run's replay does not call it."""
-    return is_undo(name) and name.removeprefix(UNDO) not in entries
+    """Whether the run's replay does not call this: it undoes a duplicate effect and not a step of the run, or it
+    follows a final failure."""
+    return is_apart(name) and name.removeprefix(UNDO) not in entries
 
 
 def undoes(entries: Collection[str]) -> bool:

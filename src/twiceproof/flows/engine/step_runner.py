@@ -1,6 +1,5 @@
-"""StepRunner: carries out one call of a step: begin, attempt, probe, time-out, complete.
-
-What to do follows from the pure functions in `decisions`; what an error means, from `step_errors`.
+"""StepRunner: carries out one call of a step. What to do follows from `decisions`; what an error means, from
+`step_errors`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ...operations import InThread, Operation, Raised, Returned, Sleep, UserCall
 from ..external_ids import write_missing_pointers, write_pointer
 from ..ordering.turns import newer_version_applied, still_first
 from ..step import StepCall, called_with
-from ..transaction import LedgerHasNews, attempt_joined, outgoing_inserts
+from ..transaction import LedgerHasNews, attempt_joined, outgoing_pieces
 from .context import Attempt, attempt_var
 from .decisions import (
     Act,
@@ -41,6 +40,7 @@ from .decisions import (
 )
 from .exits import GiveBack, Review, Undo, Wait
 from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, Entry, EntryNote
+from .ledger_flusher import PendingEntry
 from .step_errors import StepErrors, step_failed
 from .step_identity import effect_key, has_id
 from .step_timeout import Outlive, Overdue, limited, overdue_at, overdue_of
@@ -110,14 +110,14 @@ class StepRunner:
     def _begin(self, entry: Entry | None, act: Act) -> Operation[EntryNote]:
         """Check and record everything that must hold before a step acts."""
         session = self._session
-        if session.parts.draining:
+        if session.runtime.draining:
             session.stop_run(GiveBack())  # between two steps a run can be handed to another worker
         if session.undoing:
             self._refuse_if_undoing(entry)
         session.refuse_unvisited(self._call.name, acts=True)
         if session.marks_starts(self._step):
             act = structs.replace(act, intent=True)
-        self._step.results.warn_if_too_large(session.parts.claims.room)
+        self._step.results.warn_if_too_large(session.runtime.claims.value_limit)
         note = self._starting(entry, act)
         if act.intent:
             version = entry.version if entry else ""
@@ -170,7 +170,7 @@ class StepRunner:
         """The start is recorded, but the step did not act: left so, it would count, and a person would be asked."""
         started = self._ledger.entries.get(self._call.name)
         if started is not None and started.state == STARTED:
-            self._session.put_off(self._call.name, RETRY, structs.replace(note, starts=note.starts - 1))
+            self._session.postpone_attempt(self._call.name, RETRY, structs.replace(note, starts=note.starts - 1))
 
     def _check_hold(self) -> Operation[None]:
         """Renew the claim if its deadline has passed: no step acts after that."""
@@ -178,7 +178,7 @@ class StepRunner:
         if hold.lost is not None:
             raise inherited(hold) if hold.lost is INHERITED else claim_lost(hold, hold.lost, BEFORE)
         if session.hold_is_over():
-            renewed = yield from session.parts.claims.renew(hold.held)
+            renewed = yield from session.runtime.claims.renew(hold.held)
             if isinstance(renewed, LostHold):
                 hold.lost = renewed
                 raise claim_lost(hold, renewed, BEFORE)
@@ -189,7 +189,7 @@ class StepRunner:
     def _attempt(self, note: EntryNote) -> Operation[Any]:
         """Call the step's function once, and return how that ended."""
         session, call, plan = self._session, self._call, self._step.plan
-        attempt = Attempt(session.space, call.name, note.starts)
+        attempt = Attempt(session.space, call.name, note.starts, first_at=note.first_at)
         self._outgoing = attempt.outgoing
         token = attempt_var.set(attempt)
         finding: Any
@@ -242,7 +242,8 @@ class StepRunner:
         if isinstance(finding, NeedsPerson):
             self._park(self._ledger.entries.get(self._call.name), finding.reason)
         if isinstance(finding, Returned):
-            self._complete(note, finding.value)
+            yield from self._session.report_several(self._call.name, self._step.several(finding.value), goes_on=True)
+            yield from self._complete(note, finding.value)
         if self._step.external is not None:
             yield from write_pointer(self._session, self._call.name)
         return True
@@ -296,7 +297,7 @@ class StepRunner:
         try:
             if isinstance(finding, Raised):
                 failed = structs.replace(note, fault=fault_of(finding.error))
-                block(self._ledger.testify([(Entry(self._call.name, STEP_FAILED, failed), ())]))
+                block(self._ledger.keep_as_evidence([PendingEntry(Entry(self._call.name, STEP_FAILED, failed))]))
             else:
                 block(self._record_late_result(note, finding.value))
         except Exception as error:  # noqa: BLE001 - there is no caller to raise it to
@@ -305,8 +306,8 @@ class StepRunner:
 
     def _record_late_result(self, note: EntryNote, value: Any) -> Operation[None]:
         done, packed = self._completed(note, value)
-        pieces = yield from externalise(self._session.parts.claims.shelf, packed.writes(self._session.space, None))
-        yield from self._ledger.testify([(Entry(self._call.name, STEP_DONE, done), pieces)])
+        pieces = yield from externalise(self._session.runtime.claims.blobs, packed.writes(self._session.space, None))
+        yield from self._ledger.keep_as_evidence([PendingEntry(Entry(self._call.name, STEP_DONE, done), tuple(pieces))])
 
     # -- waiting ---------------------------------------------------------------------------------
 
@@ -315,7 +316,7 @@ class StepRunner:
         session = self._session
         if move.seconds <= session.patience:
             yield from self._ledger.flush()
-            yield Sleep(session.parts.clock, move.seconds)
+            yield Sleep(session.runtime.clock, move.seconds)
             return
         until = self._ledger.now() + move.seconds
         if entry is not None and move.state == STARTED:
@@ -343,17 +344,18 @@ class StepRunner:
         """Probe the destination, and record what follows from its answer."""
         session, call = self._session, self._call
         look = yield from self._probe()
-        if isinstance(look, Unknown) and look.found and session.parts.report_several is not None:
-            yield from session.parts.report_several(session.space, call.name, look.found)
-        move = on_probe(self._step.plan, entry, look, self._ledger.now(), roll=session.parts.roll)
+        if isinstance(look, Unknown):
+            yield from session.report_several(call.name, look.found, goes_on=False)
+        move = on_probe(self._step.plan, entry, look, self._ledger.now(), roll=session.runtime.roll)
         if isinstance(move, Adopt):
-            self._complete(structs.replace(entry.note, reason="found at its destination"), move.receipt)
+            yield from session.report_several(call.name, self._step.several(move.receipt), goes_on=True)
+            yield from self._complete(structs.replace(entry.note, reason="found at its destination"), move.receipt)
             yield from write_pointer(session, call.name)
             return Replay()
         if isinstance(move, Refuse):  # recorded: probed again in a replay, the destination could answer differently
             session.finished(call.name, STEP_FAILED, _absent(entry))
         elif isinstance(move, Act) and session.is_to_be_undone:
-            session.put_off(call.name, RETRY, _absent(entry))  # its outcome is known, and no new attempt begins
+            session.postpone_attempt(call.name, RETRY, _absent(entry))  # it did not happen, and no attempt begins
         return move
 
     def _probe(self) -> Operation[Look]:
@@ -375,16 +377,16 @@ class StepRunner:
 
     # -- completing ------------------------------------------------------------------------------
 
-    def _complete(self, note: EntryNote, value: Any) -> None:
+    def _complete(self, note: EntryNote, value: Any) -> Operation[None]:
+        sent = (yield from outgoing_pieces(self._session, self._step, self._outgoing)) if self._outgoing else ()
         done, packed = self._completed(note, value)
-        sent = outgoing_inserts(self._session, self._outgoing) if self._outgoing else ()
         self._session.finished(self._call.name, STEP_DONE, done, *packed.writes(self._session.space, None), *sent)
         self._step.results.warn_if_lossy(value, packed)
 
     def _completed(self, note: EntryNote, value: Any) -> tuple[EntryNote, Packed]:
         """Make what is recorded about a step that returned `value`."""
         session, call = self._session, self._call
-        packed = pack(value, session.hold.held, mark=call.name, most=session.parts.claims.room)
+        packed = pack(value, session.hold.held, mark=call.name, most=session.runtime.claims.value_limit)
         maker = self._step.external
         done = structs.replace(
             note,
@@ -397,7 +399,7 @@ class StepRunner:
             unclassified=False,
             final=False,
             policy="",
-            unfit=not self._step.results.fits(packed),
+            mistyped=not self._step.results.fits(packed),
         )
         return done, packed
 
@@ -410,7 +412,7 @@ class StepRunner:
         text: Any = note.result
         if not text:
             yield from self._ledger.flush()  # a large result is read back from where it was put
-            text = yield from unpack(session.parts.store, session.hold.held.at, note.result, note.spill)
+            text = yield from unpack(session.runtime.store, session.hold.held.at, note.result, note.spill)
         if not text:
             self._refuse_not_kept(note)
         try:

@@ -8,6 +8,7 @@ from typing import cast
 
 from msgspec import Struct, structs
 
+from ...claims.acts import act_beside
 from ...claims.blobs.records import copy_blob
 from ...claims.claim import (
     DONE,
@@ -66,8 +67,11 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
     return _shown(plan)
 
 
-def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
-    """Start the run again under `key`. With `step`, everything completed before that step counts as done."""
+def fork_run(store: Store, at: Address, key: str, step: str = "", *, by: str = "") -> Operation[Forked]:
+    """Start the run again under `key`. With `step`, everything completed before that step counts as done.
+
+    `by`: who asked for it, for the record.
+    """
     found = yield from read_run(store, at)
     record = require_run(found)
     entries = yield from entries_in(store, at.space)
@@ -77,7 +81,10 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     copies = [entry for entry in entries if entry.name in plan.kept]
     # Parked until everything is copied: a worker that took it earlier would run the missing steps again.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
-    written = yield from store.write(new, *alone(new), also=first_pointer(new))
+    # In the new run's space, where it is written: the first run is not changed.
+    source = structs.replace(record, at=new.at)
+    act = act_beside(store, source, "fork", by, said=f"from {claim_of(record).key}", step=step)
+    written = yield from store.write(new, *alone(new), *act, also=first_pointer(new))
     while not isinstance(written, Written):
         if written.found is None or not _is_half_made(written.found, claim):
             raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")

@@ -23,9 +23,11 @@ from ...claims.claim import (
     other_kind,
     parse_space,
     shown_run,
+    space_of,
 )
+from ...claims.lists import Listed, ListPlace, list_records
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
-from ...claims.queries import Listed, index_run, list_records, read_evidence
+from ...claims.queries import index_run, read_evidence
 from ...claims.results import unpack
 from ...claims.states import is_expired
 from ...effects.incidents import DEAD_LETTER_KIND
@@ -33,10 +35,11 @@ from ...errors import Misuse
 from ...operations import Operation
 from ...outbox.queries import MessageCounts, count_messages
 from ...records import Address, Found, Record, kinds_beside_runs
-from ...stores.base import Store, scan_all
+from ...stores.base import EVERY, Store, scan_all
 from ..engine.ledger import STEP_KIND as STEP
-from ..engine.ledger import entries_in
+from ..engine.ledger import entries_up_to, in_order
 from ..engine.run_states import work_of
+from ..waits.records import APPROVAL_KIND, OPEN
 from .run_view import (
     EvidenceShape,
     PieceShape,
@@ -59,7 +62,9 @@ __all__ = [
     "FlowCount",
     "RunPage",
     "StateCounts",
+    "all_runs",
     "count_open",
+    "count_open_up_to",
     "count_states",
     "list_runs",
     "look_at_run",
@@ -104,19 +109,54 @@ class Filter(Struct, frozen=True):
 
 
 class RunPage(Struct, frozen=True):
-    """One page of a list. `after` is the cursor of the next page; None marks the last page."""
+    """One page of a list. `after` is the cursor of the next page; None marks the last page. `before` leads back to the
+    page before; None on the first. `newer` lists what has come since. All three are passed as `after`.
+    """
 
     runs: Sequence[RunShape]
     after: str | None
+    before: str | None = None
+    newer: str | None = None
 
 
 def list_runs(
-    store: Store, which: Filter, states: Sequence[str] = EVERY_STATE, *, limit: int = 100, after: str | None = None
+    store: Store,
+    which: Filter,
+    states: Sequence[str] = EVERY_STATE,
+    *,
+    limit: int = 100,
+    after: str | None = None,
+    most_read: int | None = None,
 ) -> Operation[RunPage]:
+    """Return runs: of several states one state after the other, in each, or of all states, the newest first. A flow's
+    runs whose key is asked for come in the order of their keys.
+
+    A page may be short, even empty, while `after` goes on: none reads more than `most_read` records, by default
+    `lists.MOST_READ`.
+    """
+    every = set(states) == set(EVERY_STATE)
+    places: list[ListPlace] = [(RUN, None)] if every else [(RUN, state) for state in states]
+    by_key = bool(which.flow and (which.key or which.prefix))
+    prefix = space_of(which.tenant, which.flow, which.key or which.prefix) if which.flow else f"{which.tenant}/"
     listed: Listed = yield from list_records(
-        store, [(RUN, state) for state in states], which.fits, limit=limit, after=after
+        store, places, which.fits, limit=limit, after=after, prefix=prefix, by_key=by_key, most_read=most_read
     )
-    return RunPage([run_shape(record, listed.now) for record in listed.records], listed.after)
+    runs = [run_shape(record, listed.now) for record in listed.records]
+    return RunPage(runs, listed.after, listed.before, listed.newer)
+
+
+def all_runs(
+    store: Store, which: Filter, states: Sequence[str] = EVERY_STATE, *, limit: int = 100
+) -> Operation[list[RunShape]]:
+    """Return the first `limit` runs, however many others must be read to find them: for a program that asks once."""
+    found: list[RunShape] = []
+    after: str | None = None
+    while True:
+        page = yield from list_runs(store, which, states, limit=limit - len(found), after=after)
+        found += page.runs
+        after = page.after
+        if after is None or len(found) >= limit:
+            return found
 
 
 def read_run(store: Store, at: Address) -> Operation[Found]:
@@ -134,7 +174,12 @@ def require_run(found: Found) -> Record:
     return record
 
 
-def look_at_run(store: Store, at: Address) -> Operation[WholeRun]:
+def look_at_run(store: Store, at: Address, *, most: int = EVERY) -> Operation[WholeRun]:
+    """Return everything about a run.
+
+    `most`: how many of its steps, and of each kind of records beside it, are read. Of a run that has more steps these
+    are the first by name, and what is not done.
+    """
     found = yield from read_run(store, at)
     record = require_run(found)
     yield from index_run(store, at.space)
@@ -152,25 +197,27 @@ def look_at_run(store: Store, at: Address) -> Operation[WholeRun]:
         undoing=work.undoing,
         forked_from=work.forked_from and shown_run(work.forked_from),
         fence=record.fence,
+        record_version=record.version,
         lease_until=record.lease_until,
-        steps=(yield from _steps(store, at)),
-        evidence=(yield from _evidence(store, at)),
-        pieces=(yield from _pieces(store, at)),
+        steps=(yield from _steps(store, record, most)),
+        evidence=(yield from _evidence(store, at, most)),
+        pieces=(yield from _pieces(store, at, most)),
     )
     return next_moves(whole)
 
 
-def _steps(store: Store, at: Address) -> Operation[list[StepShape]]:
-    shapes = []
-    for entry in (yield from entries_in(store, at.space)):
+def _steps(store: Store, run: Record, most: int) -> Operation[list[StepShape]]:
+    shapes, at = [], run.at
+    found = yield from entries_up_to(store, at.space, most, all_done=run.state == DONE)
+    for entry in in_order(found):
         result = yield from unpack(store, at, entry.note.result, entry.note.spill)
         shapes.append(step_shape(entry, "" if entry.name.startswith(TOKENS) else result))
     return shapes
 
 
-def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
+def _evidence(store: Store, at: Address, most: int) -> Operation[list[EvidenceShape]]:
     shapes = []
-    for record in (yield from scan_all(store, EVIDENCE, space=at.space)):
+    for record in (yield from scan_all(store, EVIDENCE, space=at.space, most=most)):
         piece = read_evidence(record)
         result = yield from unpack(store, at, piece.result, piece.spill)
         shapes.append(
@@ -188,12 +235,12 @@ def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
     return sorted(shapes, key=lambda shape: (shape.seen_at, shape.fence))
 
 
-def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:
+def _pieces(store: Store, at: Address, most: int) -> Operation[list[PieceShape]]:
     """Arrivals, approvals and other records of waits; not those that are shown with their step."""
     shapes = []
     for kind in kinds_beside_runs():
         if kind not in (STEP, EVIDENCE, RESOURCE):
-            records = yield from scan_all(store, kind, space=at.space)
+            records = yield from scan_all(store, kind, space=at.space, most=most)
             shapes += [_piece_shape(record) for record in records]
     return sorted(shapes, key=lambda piece: piece.created_at)
 
@@ -242,14 +289,34 @@ def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
         after: str | None = None
         while True:
             page = yield from store.scan(RUN, state=state, after=after, limit=PAGE)
-            for record in page.records:
-                name = _version_of(record, tenant)
-                if name is not None:
-                    states = counts.setdefault(name, dict.fromkeys((HELD, QUEUED, WAITING, REVIEW), 0))
-                    states[state] += 1
+            _add_counts(counts, page.records, tenant, state)
             if page.after is None:
                 break
             after = page.after
+    return _flow_counts(counts)
+
+
+def count_open_up_to(store: Store, tenant: str, most: int = MOST_COUNTED) -> Operation[tuple[list[FlowCount], bool]]:
+    """Count open runs as `count_open` does, among the latest `most` in each state. Whether there may be others."""
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    more = False
+    for state in OPEN_STATES:
+        page = yield from store.scan(RUN, state=state, newest=True, limit=most)
+        _add_counts(counts, page.records, tenant, state)
+        more |= page.after is not None
+    return _flow_counts(counts), more
+
+
+def _add_counts(
+    counts: dict[tuple[str, str], dict[str, int]], records: Sequence[Record], tenant: str, state: str
+) -> None:
+    for record in records:
+        name = _version_of(record, tenant)
+        if name is not None:
+            counts.setdefault(name, dict.fromkeys((HELD, QUEUED, WAITING, REVIEW), 0))[state] += 1
+
+
+def _flow_counts(counts: dict[tuple[str, str], dict[str, int]]) -> list[FlowCount]:
     return [
         FlowCount(flow, version, states[HELD], states[QUEUED], states[WAITING], states[REVIEW])
         for (flow, version), states in sorted(counts.items())
@@ -273,6 +340,7 @@ class StateCounts(Struct, frozen=True):
     claims: dict[str, int]
     dead_letters: int
     messages: MessageCounts
+    approvals: int = 0
 
 
 def count_states(store: Store) -> Operation[StateCounts]:
@@ -282,7 +350,8 @@ def count_states(store: Store) -> Operation[StateCounts]:
         if state not in (QUEUED, WAITING):  # only runs have these states
             claims[state] = yield from _count(store, CLAIM, state)
     dead_letters = yield from _count(store, DEAD_LETTER_KIND, None)
-    return StateCounts(runs, claims, dead_letters, (yield from count_messages(store, most=MOST_COUNTED)))
+    approvals = yield from _count(store, APPROVAL_KIND, OPEN)
+    return StateCounts(runs, claims, dead_letters, (yield from count_messages(store, most=MOST_COUNTED)), approvals)
 
 
 def _count(store: Store, kind: str, state: str | None) -> Operation[int]:

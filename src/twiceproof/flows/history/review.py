@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from msgspec import Raw, Struct, structs
 
+from ...claims.acts import act_beside
 from ...claims.claim import (
     FAILED,
     NO_RESULT,
@@ -21,7 +22,7 @@ from ...claims.claim import (
     shown_id,
     shown_run,
 )
-from ...claims.manager import FOR_EVER
+from ...claims.manager import FOR_EVER, refuse_changed
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
 from ...claims.queries import read_evidence
 from ...claims.results import unpack
@@ -83,9 +84,18 @@ class SettledRun(Struct, frozen=True):
 
 
 def settle_run(
-    store: Store, at: Address, word: ReviewDecision, *, life: Lifetime = FOR_EVER, where: Sequence[str] = ()
+    store: Store,
+    at: Address,
+    word: ReviewDecision,
+    *,
+    life: Lifetime = FOR_EVER,
+    where: Sequence[str] = (),
+    version: str = "",
 ) -> Operation[SettledRun]:
-    """Settle step and run in one write, conditional on both being unchanged. Draws a new fence."""
+    """Settle step and run in one write, conditional on both being unchanged. Draws a new fence.
+
+    `version`: the run's, as it was when the decision was made; one that has changed since is refused.
+    """
     if word.verdict not in get_args(Verdict):
         raise Misuse(f"{word.verdict!r} is not a verdict; say one of {', '.join(get_args(Verdict))}.")
     sent: Settlement | None = None
@@ -98,6 +108,7 @@ def settle_run(
                 yield from _wake_waiting_runs(store, claim)
             return SettledRun(shown_run(claim.run), record.state, word.verdict, word.step)
         _refuse_unless_in_review(record, claim, where)
+        refuse_changed(record, version)
         entries = yield from entries_in(store, at.space)
         if word.verdict == "retry":
             refuse_retry(record, entries, where)
@@ -107,10 +118,12 @@ def settle_run(
         rest = [other for other in entries if settled is None or other is not entry]
         write = _claim_write(record, structs.replace(claim, settled=sent), word, rest, life)
         entry_writes = [] if settled is None else [entry_write(at.space, settled)]
-        if isinstance((yield from store.write(write, *entry_writes)), Written):
+        name = entry.name if entry else ""
+        act = act_beside(store, record, "settle", word.by, said=word.verdict, step=name, note=word.note)
+        if isinstance((yield from store.write(write, *entry_writes, *act)), Written):
             if write.state == FAILED:
                 yield from _wake_waiting_runs(store, claim)
-            return SettledRun(shown_run(claim.run), write.state, word.verdict, entry.name if entry else "")
+            return SettledRun(shown_run(claim.run), write.state, word.verdict, name)
 
 
 def _wake_waiting_runs(store: Store, claim: Claim) -> Operation[None]:
@@ -231,7 +244,7 @@ def _settled_entry(
         not_before=None,
         reason="",
         order=order,
-        unfit=False,
+        mistyped=False,
     )
     return structs.replace(entry, state=STEP_DONE, note=note)
 
@@ -305,16 +318,24 @@ def queued(record: Record, claim: Claim) -> Replace:
     return Replace(record.at, body, QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)
 
 
-def retry_run(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[str]:
-    """Put a failed run, or one that stopped because its flow changed, back into the queue."""
+def retry_run(
+    store: Store, at: Address, where: Sequence[str] = (), *, version: str = "", by: str = ""
+) -> Operation[str]:
+    """Put a failed run, or one that stopped because its flow changed, back into the queue.
+
+    `by`: who asked for it, for the record.
+    `version`: the run's, as it was when this was decided; one that has changed since is refused.
+    """
     while True:
         found = yield from read_run(store, at)
         record = require_run(found)
+        refuse_changed(record, version)
         entries = yield from entries_in(store, at.space)
         refuse_retry(record, entries, where)
         if not (yield from _reopen(store, record, entries)):
             continue
-        if isinstance((yield from store.write(queued(record, without_undo(claim_of(record))))), Written):
+        again = queued(record, without_undo(claim_of(record)))
+        if isinstance((yield from store.write(again, *act_beside(store, record, "retry", by))), Written):
             return QUEUED
 
 

@@ -123,6 +123,7 @@ class WholeRun(Struct, frozen=True, kw_only=True):
     undoing: str
     forked_from: str
     fence: int
+    record_version: str  # changes with each write; a decision that names it is refused if the run has changed since
     lease_until: float | None
     steps: Sequence[StepShape]
     evidence: Sequence[EvidenceShape]
@@ -248,7 +249,7 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
         yield from _of_unknown(whole, step, (*settle, "--step", step.name) if len(asked) > 1 else settle)
     if not begun and not half_way:
         yield from _of_undo(asked, settle)
-    yield MoveShape("To leave it as it is, and never try it again:", (*settle, "--abandon"))
+    yield MoveShape("To leave it as it is, failed and not undone:", (*settle, "--abandon"))
 
 
 def _lacks_result(step: StepShape, reason: str) -> bool:

@@ -62,7 +62,7 @@ __all__ = [
     "ambiguous_steps",
     "dropped",
     "ledger_of",
-    "make_asking",
+    "make_claim_requests",
     "one_run_per_object",
     "packed",
     "park_ambiguous",
@@ -74,9 +74,9 @@ __all__ = [
 ASKED = ("never", "check", "keyed")  # whether these happened must be known; the others may stay open
 
 
-def ledger_of(parts: Runtime, taken: TakenRun) -> Operation[Ledger]:
+def ledger_of(runtime: Runtime, taken: TakenRun) -> Operation[Ledger]:
     """What the run has done so far. One that has just begun has done nothing."""
-    ledger = Ledger(parts.claims, taken.hold, parts.flusher)
+    ledger = Ledger(runtime.claims, taken.hold, runtime.flusher)
     if taken.claim.attempt > 1:
         yield from ledger.load()
     return ledger
@@ -164,7 +164,7 @@ class OrderedRequests(ClaimRequestFactory):
         self.maker: KeyMaker = _OrderedMaker(self.maker, places)
 
 
-def make_asking(
+def make_claim_requests(
     function: Callable[..., Any], policy: Policy, places: OrderFields | None, **more: Any
 ) -> ClaimRequestFactory:
     return (
@@ -178,7 +178,7 @@ class _OrderedMaker(KeyMaker):
     def __init__(self, inner: KeyMaker, places: OrderFields) -> None:
         self._inner = inner
         self._places = places
-        self.function, self.fields = inner.function, inner.fields
+        self.function, self.fields, self.template = inner.function, inner.fields, inner.template
 
     def make(self, arguments: Any) -> str:
         self._places.object(arguments)  # refused here, before anything is written
@@ -209,7 +209,7 @@ class Ordering:
 
     def run(
         self,
-        parts: Runtime,
+        runtime: Runtime,
         taken: TakenRun,
         policy: Policy,
         arguments: dict[str, Any],
@@ -218,33 +218,33 @@ class Ordering:
     ) -> Operation[Ended]:
         """Run the flow's function under `carry`, if this version may be applied."""
         thing, version = self._places.object(arguments), self._places.version(arguments)
-        at = mark_at(parts.tenant, self._flow, thing)
+        at = mark_at(runtime.tenant, self._flow, thing)
         event = OrderedEvent(version, taken.claim.run, taken.claim.fingerprint, forked_from=taken.work.forked_from)
-        taken.newer = lambda: _newer_than(parts, at, thing, event)
-        body = partial(self._body, parts, at, arguments, call, taken)
+        taken.newer = lambda: _newer_than(runtime, at, thing, event)
+        body = partial(self._body, runtime, at, arguments, call, taken)
         if taken.work.undoing:
-            return (yield from self._undo(parts, taken, policy, at, body, carry))
-        decision = yield from self._advance(parts, at, event, work_of(taken.claim).gap_until)
+            return (yield from self._undo(runtime, taken, policy, at, body, carry))
+        decision = yield from self._advance(runtime, at, event, work_of(taken.claim).gap_until)
         if isinstance(decision, Mark):
             ended = yield from carry(body(decision.fetched))
-            yield from _wake(parts, decision, ended)
+            yield from _wake(runtime, decision, ended)
             return ended
         if isinstance(decision, DropDecision):
-            ledger = yield from ledger_of(parts, taken)
+            ledger = yield from ledger_of(runtime, taken)
             if undoes(ledger.entries):  # it failed: its undo is completed, whatever version came since
                 return (yield from carry(body(self._has_fetched(ledger))))
             if open_ones := ambiguous_steps(ledger.entries):
                 why = dropped(thing, version, decision).why
                 return (yield from park_ambiguous(ledger, taken, open_ones, why))
-        return (yield from self._refuse(parts, taken, policy, decision, thing, event))
+        return (yield from self._refuse(runtime, taken, policy, decision, thing, event))
 
     def _advance(
-        self, parts: Runtime, at: Address, event: OrderedEvent, gap_until: float
+        self, runtime: Runtime, at: Address, event: OrderedEvent, gap_until: float
     ) -> Operation[Mark | DropDecision | ClashDecision | MixedDecision | ParkDecision]:
         """Moved by compare-and-set before the body acts: a crash afterwards cannot admit an older version."""
         told = self._places.told
         while True:
-            found = yield from parts.store.read(at)
+            found = yield from runtime.store.read(at)
             event = structs.replace(event, waited=_is_over(told.patience, gap_until, found.now))
             decision = decide(
                 mark_of(found.record), event, park=told.gap == "park", first=told.first, fetch=told.fetch is not None
@@ -253,7 +253,7 @@ class Ordering:
                 return decision.mark
             if not isinstance(decision, ApplyDecision | ParkDecision):
                 return decision
-            written = yield from parts.store.write(self._write(at, decision.mark, found.record))
+            written = yield from runtime.store.write(self._write(at, decision.mark, found.record))
             if isinstance(written, Written):
                 return decision.mark if isinstance(decision, ApplyDecision) else decision
 
@@ -264,7 +264,7 @@ class Ordering:
 
     def _refuse(
         self,
-        parts: Runtime,
+        runtime: Runtime,
         taken: TakenRun,
         policy: Policy,
         decision: DropDecision | ClashDecision | MixedDecision | ParkDecision,
@@ -275,32 +275,32 @@ class Ordering:
         if isinstance(decision, DropDecision):
             what = dropped(thing, event.version, decision)
             end = as_done(held.at, structs.replace(claim, reason=f"stale: {what.why}"), packed(what), policy.life)
-            yield from parts.store.write(end(held.fence))
-            return Superseded(stale_error(claim.operation, claim.key, claim.run, what, parts.where))
+            yield from runtime.store.write(end(held.fence))
+            return Superseded(stale_error(claim.operation, claim.key, claim.run, what, runtime.where))
         if isinstance(decision, ParkDecision):
-            return (yield from self._park(parts, taken, decision, thing))
+            return (yield from self._park(runtime, taken, decision, thing))
         error = (
             _mismatch(taken, decision)
             if isinstance(decision, ClashDecision)
             else _mixed(thing, event.version, decision)
         )
-        yield from parts.store.write(as_failed(held.at, claim, fault_of(error), policy.life)(held.fence))
+        yield from runtime.store.write(as_failed(held.at, claim, fault_of(error), policy.life)(held.fence))
         return RunFailed(error)
 
-    def _park(self, parts: Runtime, taken: TakenRun, decision: ParkDecision, thing: str) -> Operation[Ended]:
+    def _park(self, runtime: Runtime, taken: TakenRun, decision: ParkDecision, thing: str) -> Operation[Ended]:
         held, claim = taken.hold.held, taken.claim
         until = work_of(claim).gap_until or held.taken_at + self._places.told.patience
         left = max(0.0, until - held.taken_at)
         why = f"{MISSING}{decision.missing} of {thing}"
         claim = with_work(claim, gap_until=until)
-        yield from parts.store.write(as_waiting(held.at, claim, why, held.queue, left)(held.fence))
+        yield from runtime.store.write(as_waiting(held.at, claim, why, held.queue, left)(held.fence))
         return Suspended(why, until)
 
     # -- what is undone --------------------------------------------------------------------------
 
     def _undo(
         self,
-        parts: Runtime,
+        runtime: Runtime,
         taken: TakenRun,
         policy: Policy,
         at: Address,
@@ -308,16 +308,16 @@ class Ordering:
         carry: Callable[[Body], Operation[Ended]],
     ) -> Operation[Ended]:
         """Undo by a person's decision, whatever version came since. The mark stays: nothing is applied."""
-        mark = mark_of((yield from parts.store.read(at)).record)
+        mark = mark_of((yield from runtime.store.read(at)).record)
         if mark is not None and mark.run == taken.claim.run:
             ended = yield from carry(body(mark.fetched))
-            yield from _wake(parts, mark, ended)
+            yield from _wake(runtime, mark, ended)
             return ended
-        ledger = yield from ledger_of(parts, taken)
+        ledger = yield from ledger_of(runtime, taken)
         if ledger.entries or taken.crashed:
             return (yield from carry(body(self._has_fetched(ledger))))
         error, held = cancelled(taken.work), taken.hold.held  # it was never admitted: there is nothing to undo
-        yield from parts.store.write(as_failed(held.at, taken.claim, fault_of(error), policy.life)(held.fence))
+        yield from runtime.store.write(as_failed(held.at, taken.claim, fault_of(error), policy.life)(held.fence))
         return RunFailed(error)
 
     def _has_fetched(self, ledger: Ledger) -> bool:
@@ -328,7 +328,7 @@ class Ordering:
 
     def _body(
         self,
-        parts: Runtime,
+        runtime: Runtime,
         at: Address,
         arguments: dict[str, Any],
         call: Callable[[Any], Any],
@@ -341,23 +341,23 @@ class Ordering:
         named = called_with(fetch, arguments)
 
         def blocking() -> Any:
-            return call(block(self._newer(parts, at, arguments, fetch(**named))))
+            return call(block(self._newer(runtime, at, arguments, fetch(**named))))
 
         async def awaiting() -> Any:
             found = fetch(**named)
             state = await found if inspect.isawaitable(found) else found
-            return await call(await await_(self._newer(parts, at, arguments, state)))
+            return await call(await await_(self._newer(runtime, at, arguments, state)))
 
         return awaiting if taken.drive is await_ else blocking
 
-    def _newer(self, parts: Runtime, at: Address, arguments: dict[str, Any], state: Any) -> Operation[dict[str, Any]]:
+    def _newer(self, runtime: Runtime, at: Address, arguments: dict[str, Any], state: Any) -> Operation[dict[str, Any]]:
         """The fetched state in place of the event, unless the source is behind. The mark moves with it."""
         current = {**arguments, self._places.argument: state}
         version = self._places.version(current)
         if version.place <= self._places.version(arguments).place:
             return current if version == self._places.version(arguments) else arguments
         while True:
-            found = yield from parts.store.read(at)
+            found = yield from runtime.store.read(at)
             mark, session = mark_of(found.record), current_session()
             assert session is not None  # noqa: S101 - a flow's function is in a run
             if session.is_to_be_undone:
@@ -367,7 +367,7 @@ class Ordering:
             if mark.newest.place >= version.place:
                 return current
             moved = structs.replace(mark, version=version.text)
-            if isinstance((yield from parts.store.write(self._write(at, moved, found.record))), Written):
+            if isinstance((yield from runtime.store.write(self._write(at, moved, found.record))), Written):
                 return current
 
 
@@ -375,29 +375,29 @@ def _is_over(patience: float, gap_until: float, now: float) -> bool:
     return patience == 0 or (gap_until > 0 and now >= gap_until)
 
 
-def _newer_than(parts: Runtime, at: Address, thing: str, event: OrderedEvent) -> Operation[str]:
+def _newer_than(runtime: Runtime, at: Address, thing: str, event: OrderedEvent) -> Operation[str]:
     """What is newer, in words; empty if nothing newer was admitted."""
-    mark = mark_of((yield from parts.store.read(at)).record)
+    mark = mark_of((yield from runtime.store.read(at)).record)
     if mark is None or mark.run == event.run or mark.kind != event.version.kind:
         return ""
     return f"version {mark.version} of {thing}" if mark.newest.place > event.version.place else ""
 
 
-def _wake(parts: Runtime, mark: Mark, ended: Ended) -> Operation[None]:
+def _wake(runtime: Runtime, mark: Mark, ended: Ended) -> Operation[None]:
     """Wake the runs that waited for this version: the gap is closed."""
     number = mark.newest.number
     run = mark.parked.get(str(number + 1)) if number is not None else None
     if run is None or isinstance(ended, Suspended):
         return
-    record = (yield from parts.store.read(run_address(space_of_run(run)))).record
+    record = (yield from runtime.store.read(run_address(space_of_run(run)))).record
     if record is not None and record.state == WAITING and claim_of(record).reason.startswith(MISSING):
         again = Replace(record.at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
-        yield from parts.store.write(again)
+        yield from runtime.store.write(again)
 
 
 def _mismatch(taken: TakenRun, clash: ClashDecision) -> Exception:
-    ask = structs.replace(taken.hold.request, key=taken.claim.key)
-    return refusal(ask, Mismatch(clash.mark.fingerprint, taken.claim.fingerprint, HELD, clash.mark.run))
+    request = structs.replace(taken.hold.request, key=taken.claim.key)
+    return refusal(request, Mismatch(clash.mark.fingerprint, taken.claim.fingerprint, HELD, clash.mark.run))
 
 
 def _mixed(thing: str, version: Version, mixed: MixedDecision) -> Misuse:

@@ -28,7 +28,7 @@ def _ask(session: Session, slot: HeldClaim) -> Operation[None]:
     """Ask the store each time: the clock of a suspended machine may have stood still. Reading is cheap."""
     if slot.lost is not None:
         return
-    found = yield from session.parts.store.read(slot.held.at)
+    found = yield from session.runtime.store.read(slot.held.at)
     if found.record is None or found.record.fence != slot.held.fence:
         slot.lost = LostHold(found.record.state if found.record else "", "")
     elif is_lapsed(found.record, found.now):  # no other run came meanwhile
@@ -36,7 +36,7 @@ def _ask(session: Session, slot: HeldClaim) -> Operation[None]:
 
 
 def _renew(session: Session, slot: HeldClaim) -> Operation[None]:
-    renewed = yield from session.parts.claims.renew(slot.held)
+    renewed = yield from session.runtime.claims.renew(slot.held)
     if isinstance(renewed, LostHold):
         slot.lost = renewed
     else:
@@ -56,6 +56,6 @@ def newer_version_applied(session: Session, calling: StepCall, finding: Any) -> 
 
 def _may_have_acted(session: Session, calling: StepCall, finding: Any) -> bool:
     if isinstance(finding, Raised):
-        verdict = session.parts.verdicts.judge(finding.error, calling.step.plan.not_done)
+        verdict = session.runtime.verdicts.judge(finding.error, calling.step.plan.not_done)
         return isinstance(finding.error, Exception) and verdict not in CLEAN_VERDICTS
     return isinstance(finding, Returned)

@@ -60,13 +60,13 @@ class DuplicateEffect(Struct, frozen=True):
         return f"{UNDO}{self.step.name}@{blake2b(self.raw, digest_size=8).hexdigest()}"
 
 
-def compensate(parts: Runtime, look_up: Operation[str], duplicate: DuplicateEffect, drive: Drive) -> Operation[Any]:
+def compensate(runtime: Runtime, look_up: Operation[str], duplicate: DuplicateEffect, drive: Drive) -> Operation[Any]:
     """What the undo returned, now or when it was done before. `look_up` returns the space of the run."""
     space = yield from look_up
     undo = _undo_of(duplicate)
-    claim = yield from _run(parts, space)
-    scope = yield from _take(parts, space, claim, duplicate)
-    session = Session(parts, scope.hold, claim, work_of(claim), crashed=True, patience=LEASE, drive=drive)
+    claim = yield from _run(runtime, space)
+    scope = yield from _take(runtime, space, claim, duplicate)
+    session = Session(runtime, scope.hold, claim, work_of(claim), crashed=True, patience=LEASE, drive=drive)
     yield from scope.begin(inside=False)
     try:
         answer = yield from _under_claim(session, duplicate, undo)
@@ -110,34 +110,34 @@ def _undo_of(duplicate: DuplicateEffect) -> Step:
     return undo
 
 
-def _run(parts: Runtime, space: str) -> Operation[Claim]:
-    record = (yield from parts.store.read(run_address(space))).record
+def _run(runtime: Runtime, space: str) -> Operation[Claim]:
+    record = (yield from runtime.store.read(run_address(space))).record
     if record is None:
         raise Misuse("There is no such run; list them with: twiceproof runs list")
     return claim_of(record)
 
 
-def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[ClaimScope]:
+def _take(runtime: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[ClaimScope]:
     """A claim of its own in the run's space: the run may be over, or held."""
-    ask = ClaimRequest(
+    request = ClaimRequest(
         at=Address(space, COMPENSATION_KIND, duplicate.name),
         operation=claim.operation,
         key=claim.key,
-        owner=parts.owner(),
+        owner=runtime.owner(),
         lease=LEASE,
         tenant=claim.tenant,
         run=claim.run,
         repeat="safe",
-        where=parts.where,
+        where=runtime.where,
     )
-    scope = ClaimScope(parts.claims, parts.heartbeat, ask)
+    scope = ClaimScope(runtime.claims, runtime.heartbeat, request)
     taken = yield from scope.enter()
     if isinstance(taken, Held):
         return scope
     if isinstance(taken, LostHold):
         raise claim_lost(scope.hold, taken, BEFORE)
     assert not isinstance(taken, Done)  # noqa: S101 - it is released when its work is over, never completed
-    raise refusal(ask, taken)
+    raise refusal(request, taken)
 
 
 def _refuse_recorded_effect(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
@@ -153,7 +153,7 @@ def _refuse_recorded_effect(session: Session, duplicate: DuplicateEffect) -> Ope
             "settle the run first, or say good_too=True."
         )
     for entry in kept:
-        text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
+        text = yield from unpack(session.runtime.store, session.hold.held.at, entry.note.result, entry.note.spill)
         if text and _encode(msgspec.json.decode(text)) == duplicate.raw:
             raise Misuse(
                 f"This is what the run itself recorded for {entry.name}: undoing it would undo the good one. Pass the "
@@ -164,7 +164,7 @@ def _refuse_recorded_effect(session: Session, duplicate: DuplicateEffect) -> Ope
 def _record_evidence(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
     """The receipt stays recorded, whatever becomes of its undo."""
     found = Evidence(duplicate.by, 0, Raw(duplicate.raw), step=duplicate.name)
-    yield from session.parts.store.write(evidence_write(session.space, found))
+    yield from session.runtime.store.write(evidence_write(session.space, found))
 
 
 def _carry_out(session: Session, duplicate: DuplicateEffect, undo: Step) -> Operation[Any]:

@@ -151,7 +151,7 @@ def each(session: Session, batch: ItemBatch, concurrency: int, *, collect: bool)
     if todo:
         yield from _carry_out(session, batch, todo, concurrency)
     elif len(batch):
-        session.pass_by()  # the first run was a gather
+        session.skip_branches()  # the first run was a gather
     return _outcomes(batch) if collect else batch.values(shown_run(session.claim.run), undoable=_is_undoable(session))
 
 
@@ -228,7 +228,7 @@ class BatchReport:
     def __init__(self, session: Session, batch: ItemBatch, settled: int) -> None:
         self._batch = batch
         self._run = shown_run(session.claim.run)
-        self._monotonic = session.parts.clock.monotonic
+        self._monotonic = session.runtime.clock.monotonic
         self._next = self._monotonic() + REPORT_EVERY
         self._settled = settled
 

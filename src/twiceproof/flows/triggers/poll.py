@@ -14,15 +14,16 @@ from msgspec import Raw, Struct, structs
 
 from ...claims.claim import NO_RESULT, body_of
 from ...claims.held_claim import Heartbeat, HeldClaim
+from ...claims.policy import lease_for
 from ...errors import Misuse, PayloadMismatch, StoreError
 from ...operations import Operation, Raised, Returned, UserCall
 from ...records import Address, Insert, Record, Replace, Written, record_kind
 from ...stores.base import Store
 from ..flow import HIGH, Flow
-from ..workers.due_work import DueWork, lease_for, take_duty
+from ..workers.due_work import DueWork, take_due
 from .schedule import Ticks, as_tick, interval_at, is_ahead
 
-__all__ = ["KIND", "DuePolls", "Poll", "PollNote", "Polled", "poll_note_of"]
+__all__ = ["KIND", "DuePolls", "Poll", "PollNote", "PollShape", "Polled", "list_polls", "poll_note_of"]
 
 
 KIND = record_kind("poll")
@@ -97,6 +98,39 @@ class Poll:
         return self.since if note.until is None else as_tick(note.until - self.overlap)
 
 
+class PollShape(Struct, frozen=True, kw_only=True):
+    """A poll and where it stands. `next`: null until a worker has prepared it. `until`: everything up to this time was
+    fetched. `cursor`: the function's own, null if it goes by time. `started`: items started so far."""
+
+    name: str
+    flow: str
+    next: float | None
+    until: float | None
+    cursor: Raw | None
+    started: int
+
+
+def list_polls(store: Store, polls: Iterable[Poll], tenant: str) -> Operation[list[PollShape]]:
+    """Return the polls that start a tenant's flows, each with one read."""
+    shapes = []
+    for one in polls:
+        if one.flow.policy.tenant != tenant:
+            continue
+        record = (yield from store.read(one.at)).record
+        note = None if record is None else poll_note_of(record.body)
+        shapes.append(
+            PollShape(
+                name=one.name,
+                flow=one.flow.name,
+                next=note.next if note else None,
+                until=note.until if note else None,
+                cursor=note.cursor if note and note.cursor else None,
+                started=note.started if note else 0,
+            )
+        )
+    return shapes
+
+
 log = logging.getLogger("twiceproof.work")
 
 
@@ -125,7 +159,7 @@ class DuePolls(DueWork):
         """A poll has a name of its own."""
         return self.polls[queue].flow.name
 
-    def awaits(self, record: Record) -> bool:
+    def is_async(self, record: Record) -> bool:
         return inspect.iscoroutinefunction(self.polls[record.queue].function)
 
     def prepare(self) -> Operation[None]:
@@ -139,12 +173,12 @@ class DuePolls(DueWork):
             if is_ahead(poll.ticks, known.next, found.record, found.now):
                 yield from self._store.write(_corrected(poll, found.record, known, found.now))
 
-    def put_off(self, record: Record) -> float:
+    def pause_before_retry(self, record: Record) -> float:
         return lease_for(interval_at(self.polls[record.queue].ticks, record.due_at or record.updated_at))
 
     def carry_out(self, record: Record) -> Operation[None]:
         poll = self.polls[record.queue]
-        hold = yield from take_duty(self._store, self._heartbeat, record, self.put_off(record))
+        hold = yield from take_due(self._store, self._heartbeat, record, self.pause_before_retry(record))
         if hold is None:
             return  # another worker polls
         try:

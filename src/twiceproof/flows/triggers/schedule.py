@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, Literal, Protocol, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...claims.claim import body_of, run_id
+from ...claims.policy import lease_for
 from ...errors import Misuse, PayloadMismatch
 from ...keys.duration import seconds
 from ...operations import Operation
@@ -21,7 +22,7 @@ from ...records import Address, Insert, Record, Replace, record_kind
 from ...stores.base import Store
 from ..engine.run_dependencies import is_under_way
 from ..flow import HIGH, Flow
-from ..workers.due_work import DueWork, lease_for
+from ..workers.due_work import DueWork
 from ..workers.store_clock import TOLERANCE
 
 __all__ = [
@@ -34,11 +35,13 @@ __all__ = [
     "Overlap",
     "Schedule",
     "ScheduleNote",
+    "ScheduleShape",
     "Ticks",
     "as_tick",
     "interval_at",
     "is_ahead",
     "latest_tick",
+    "list_schedules",
     "make_ticks",
     "note_of",
     "takes_tick",
@@ -281,6 +284,43 @@ class Schedule:
         return [] if missed else [last], self.ticks.after(last)
 
 
+class ScheduleShape(Struct, frozen=True, kw_only=True):
+    """A schedule and where it stands. `next`: null until a worker has prepared it. `skipped`: ticks that were left out,
+    because the run before was still under way."""
+
+    flow: str
+    when: str
+    zone: str
+    next: float | None
+    last: float | None
+    skipped: int
+    overlap: str
+    catch_up: str
+
+
+def list_schedules(store: Store, schedules: Iterable[Schedule], tenant: str) -> Operation[list[ScheduleShape]]:
+    """Return the schedules of a tenant's flows, each with one read."""
+    shapes = []
+    for one in schedules:
+        if one.flow.policy.tenant != tenant:
+            continue
+        record = (yield from store.read(one.at)).record
+        note = None if record is None else note_of(record.body)
+        shapes.append(
+            ScheduleShape(
+                flow=one.flow.name,
+                when=one.when,
+                zone=one.zone,
+                next=note.next if note else None,
+                last=note.last if note else None,
+                skipped=note.skipped if note else 0,
+                overlap=one.overlap,
+                catch_up=one.catch_up,
+            )
+        )
+    return shapes
+
+
 LATE = 60.0  # without catch-up, a tick this late counts as missed
 AT_ONCE = 100  # ticks to catch up with at one look
 
@@ -338,7 +378,7 @@ class DueSchedules(DueWork):
                 note = structs.replace(schedule.begin(found.now), last=old.last, skipped=old.skipped)
                 yield from self._store.write(_next(schedule, found.record, note, found.now))
 
-    def put_off(self, record: Record) -> float:
+    def pause_before_retry(self, record: Record) -> float:
         return lease_for(interval_at(self.schedules[record.queue].ticks, record.due_at or record.updated_at))
 
     def carry_out(self, record: Record) -> Operation[None]:

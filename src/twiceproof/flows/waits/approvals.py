@@ -9,12 +9,13 @@ from hashlib import sha256
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import DONE, FAILED, SELF, body_of, claim_of, shown_run
-from ...claims.states import EXPIRE
+from ...claims.acts import act_beside
+from ...claims.claim import DONE, FAILED, SELF, body_of, claim_of, run_address, shown_run
+from ...claims.states import EXPIRE, is_expired
 from ...errors import Misuse, NoSuchWait, OwnRequest, PayloadMismatch, Rejected
 from ...keys import validate_key
 from ...operations import Operation
-from ...records import Address, Insert, Record, Replace, Write, Written
+from ...records import Address, Found, Insert, Record, Replace, Write, Written
 from ...stores.base import Store
 from ..engine.run_states import work_of
 from ..engine.session import Session
@@ -37,6 +38,7 @@ from .records import (
     request_address,
     request_of,
     require_current_run,
+    start_id_of,
 )
 from .records import ARRIVAL_KIND as ARRIVAL
 from .waiting import Pending, awaited, timed_out
@@ -44,10 +46,13 @@ from .waiting import Pending, awaited, timed_out
 __all__ = [
     "PATH",
     "ApprovalLink",
+    "FoundApprovals",
     "approve",
     "create_link",
     "decide",
+    "decided_approvals",
     "find_link",
+    "find_open",
     "link_url",
     "look_up",
     "open_approvals",
@@ -95,7 +100,7 @@ class _PendingApproval(Pending):
         if self._default is not None:
             decision = Decision(self._default, "", session.ledger.now(), "no decision in time")
             self.otherwise = Raw(msgspec.json.encode(decision))
-        record = (yield from session.parts.store.read(Address(session.space, APPROVAL_KIND, self._word))).record
+        record = (yield from session.runtime.store.read(Address(session.space, APPROVAL_KIND, self._word))).record
         if record is None:
             return ()
         body = body_of(structs.replace(request_of(record), decision=decision))
@@ -136,18 +141,26 @@ def approve(
 
 
 def decide(
-    store: Store, approval: str, *, approved: bool, by: str, note: str = "", shown: str = "", mark: str, born: str = ""
+    store: Store,
+    approval: str,
+    *,
+    approved: bool,
+    by: str,
+    note: str = "",
+    shown: str = "",
+    mark: str,
+    start_id: str = "",
 ) -> Operation[Decided]:
     """Record a decision; the first one counts, and a later one gets the first as its answer.
 
-    `born` names the start of the run whose request is decided.
+    `start_id` names the start of the run whose request is decided.
     """
     at = request_address(approval)
     wait = Address(at.space, ARRIVAL, _wait_name(at.key))
     while True:
         record, run, now = yield from _standing(store, at)
         request = request_of(record)
-        _refuse_other_shown(request, shown, born)
+        _refuse_other_shown(request, shown, start_id)
         _refuse_requester(request, approved, by)
         prior = (yield from store.read(wait)).record
         if prior is not None and is_for_run(prior, run):
@@ -155,9 +168,11 @@ def decide(
         if not _may_go_on(run):
             raise NoSuchWait("Its run has ended; nothing waits for this approval any more. Look at the run.")
         decision = Decision(approved, by, now, note)
-        arrival = Arrival(request.born, Raw(msgspec.json.encode(decision)), mark)
+        arrival = Arrival(request.start_id, Raw(msgspec.json.encode(decision)), mark)
         closed = Replace(at, body_of(structs.replace(request, decision=decision)), DECIDED, version=record.version)
-        written = yield from store.write(*arrival_writes(run, prior, wait, ARRIVED, arrival), closed)
+        said = "approved" if approved else "rejected"
+        act = act_beside(store, record, "decide", by, said=said, step=at.key, note=note)
+        written = yield from store.write(*arrival_writes(run, prior, wait, ARRIVED, arrival), closed, *act)
         if isinstance(written, Written):
             return Decided(True, decision)
 
@@ -166,13 +181,13 @@ def _standing(store: Store, at: Address) -> Operation[tuple[Record, Record, floa
     found = yield from store.read(at)
     if found.record is None:
         raise NoSuchWait("There is no such approval, or its time is over; list them with: twiceproof approvals list")
-    run = yield from require_current_run(store, at.space, request_of(found.record).born)
+    run = yield from require_current_run(store, at.space, request_of(found.record).start_id)
     return found.record, run, found.now
 
 
-def _refuse_other_shown(request: ApprovalRequest, shown: str, born: str) -> None:
+def _refuse_other_shown(request: ApprovalRequest, shown: str, start_id: str) -> None:
     """Refuse a decision about other data than the approval shows now, or about the request of an earlier start."""
-    if (shown and shown != request.digest) or (born and born != request.born):
+    if (shown and shown != request.digest) or (start_id and start_id != request.start_id):
         raise PayloadMismatch(
             "What was shown is not what this approval is about; look at it again, and decide anew.",
             operation=request.flow,
@@ -203,24 +218,46 @@ def look_up(store: Store, approval: str) -> Operation[Approval]:
     return approval_of(record)
 
 
-def open_approvals(store: Store, prefix: str, limit: int) -> Operation[list[Approval]]:
+class FoundApprovals(Struct, frozen=True):
+    """`more`: there may be others, which were not looked through."""
+
+    approvals: list[Approval]
+    more: bool
+
+
+def open_approvals(store: Store, prefix: str, limit: int, *, most_read: int | None = None) -> Operation[list[Approval]]:
     """Open approvals in spaces that begin with `prefix`, without those whose run no longer waits."""
+    return (yield from find_open(store, prefix, limit, most_read=most_read)).approvals
+
+
+def find_open(store: Store, prefix: str, limit: int, *, most_read: int | None = None) -> Operation[FoundApprovals]:
+    """Return open approvals, and whether there may be others. `most_read`: how many may be looked through; None: until
+    `limit` are found."""
     found: list[Approval] = []
     after: str | None = None
+    looked = 0
     while True:
         page = yield from store.scan(APPROVAL_KIND, state=OPEN, after=after, limit=PAGE)
-        for record in page.records:
-            if record.at.space.startswith(prefix) and (yield from _is_waited_for(store, record)):
-                found.append(approval_of(record))
-        after = page.after
-        if after is None or len(found) >= limit:
-            return found[:limit]
+        those = [record for record in page.records if record.at.space.startswith(prefix)]
+        runs = (yield from store.read_each([run_address(one.at.space) for one in those])) if those else []
+        found += [approval_of(one) for one, run in zip(those, runs, strict=True) if _is_waited_for(one, run)]
+        looked, after = looked + len(page.records), page.after
+        if after is None or len(found) >= limit or (most_read is not None and looked >= most_read):
+            return FoundApprovals(found[:limit], after is not None or len(found) > limit)
 
 
-def _is_waited_for(store: Store, record: Record) -> Operation[bool]:
-    try:
-        run = yield from require_current_run(store, record.at.space, request_of(record).born)
-    except NoSuchWait:
+def decided_approvals(store: Store, prefix: str, limit: int, *, most_read: int) -> Operation[list[Approval]]:
+    """Return the approvals that people decided last, from a bounded number of records."""
+    page = yield from store.scan(APPROVAL_KIND, state=DECIDED, newest=True, limit=most_read)
+    found = [approval_of(one) for one in page.records if one.at.space.startswith(prefix)]
+    at = {one.id: one.decision.at for one in found if one.decision is not None}
+    return sorted((one for one in found if one.id in at), key=lambda one: -at[one.id])[:limit]
+
+
+def _is_waited_for(record: Record, found: Found) -> bool:
+    """Whether this very start of the run is there and still waits."""
+    run = found.record
+    if run is None or is_expired(run, found.now) or start_id_of(run) != request_of(record).start_id:
         return False
     return _may_go_on(run)
 
@@ -234,7 +271,7 @@ class ApprovalLink(Struct, frozen=True, omit_defaults=True):
 
     space: str
     name: str
-    born: str
+    start_id: str
     digest: str
     to: str = ""  # who decides by this link; "": the visitor enters a name
 

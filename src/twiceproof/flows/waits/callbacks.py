@@ -49,7 +49,7 @@ TOKEN_BYTES = 24
 class Callback(Pointer, frozen=True, omit_defaults=True):
     """Where a token leads: a wait of one start of one run."""
 
-    born: str = ""
+    start_id: str = ""
 
 
 def callback_url(session: Session, name: str) -> Operation[str]:
@@ -69,7 +69,7 @@ def callback_url(session: Session, name: str) -> Operation[str]:
 
 
 def _base_of(session: Session) -> str:
-    base = session.parts.url
+    base = session.runtime.url
     if not base.startswith(("http://", "https://")):
         raise Misuse(
             'The public URL of this app is not known; pass App(url="https://hooks.example.com") or set TWICEPROOF_URL.'
@@ -81,7 +81,7 @@ def _token_space(session: Session, token: str, name: str) -> Operation[None]:
     """A space of its own, because a token is looked up before its run is known."""
     claim = session.claim
     leads = Callback(session.space, wait_name(name), claim.key, claim.operation, session.work.start_id)
-    yield from session.parts.store.write(pointer_write(_address(token), leads))
+    yield from session.runtime.store.write(pointer_write(_address(token), leads))
 
 
 def _address(token: str) -> Address:
@@ -96,7 +96,7 @@ def deliver_by_token(store: Store, token: str, payload: Raw, *, mark: str) -> Op
         raise NoSuchWait("There is no such callback, or its time is over; check the URL that the run handed out.")
     leads = msgspec.json.decode(found.body, type=Callback)
     at = Address(leads.space, ARRIVAL, leads.step)
-    return (yield from deliver(store, at, payload, mark=mark, born=leads.born))
+    return (yield from deliver(store, at, payload, mark=mark, start_id=leads.start_id))
 
 
 PAGE = 200
@@ -137,7 +137,7 @@ def _shape(store: Store, record: Record, prefix: str) -> Operation[CallbackView 
     if not leads.space.startswith(prefix):
         return None
     try:
-        run = yield from require_current_run(store, leads.space, leads.born)
+        run = yield from require_current_run(store, leads.space, leads.start_id)
     except NoSuchWait:
         return None
     arrival = (yield from store.read(Address(leads.space, ARRIVAL, leads.step))).record

@@ -83,7 +83,7 @@ class Decided(Struct, frozen=True):
 class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
     """The body of an approval's record. Its key is the approval's name; its state is open, decided or timeout."""
 
-    born: str  # which start of its run
+    start_id: str  # which start of its run
     flow: str
     key: str
     digest: str  # digest of the data shown: the decision is about exactly this
@@ -162,7 +162,7 @@ MOST = 256 * 1024
 class Arrival(Struct, frozen=True, omit_defaults=True):
     """The body of an arrival's record. Its key is the ledger's name of the wait."""
 
-    born: str  # which start of its run: an arrival for an earlier start must not answer this one
+    start_id: str  # which start of its run: an arrival for an earlier start must not answer this one
     payload: Raw = NO_RESULT
     mark: str = ""  # which delivery wrote it, so that one with a lost acknowledgement recognises itself
 
@@ -193,23 +193,23 @@ def encode_payload(value: Any, what: str) -> Raw:
     return Raw(encoded)
 
 
-def require_current_run(store: Store, space: str, born: str | None = None) -> Operation[Record]:
+def require_current_run(store: Store, space: str, start_id: str | None = None) -> Operation[Record]:
     """The run with this id. One that was forgotten, or started again under the same key, is a different run."""
     found = yield from store.read(run_address(space))
     run = found.record
     gone = run is None or is_expired(run, found.now)
-    if run is None or gone or (born is not None and born_of(run) != born):
+    if run is None or gone or (start_id is not None and start_id_of(run) != start_id):
         raise NoSuchWait("There is no such run, or its time is over; list what waits with: twiceproof runs list")
     return run
 
 
-def born_of(run: Record) -> str:
+def start_id_of(run: Record) -> str:
     return work_of(claim_of(run)).start_id
 
 
 def is_for_run(record: Record | None, run: Record) -> bool:
     """Whether this arrival exists and belongs to this start of the run."""
-    return record is not None and arrival_of(record).born == born_of(run)
+    return record is not None and arrival_of(record).start_id == start_id_of(run)
 
 
 def arrival_writes(run: Record, prior: Record | None, at: Address, state: str, arrival: Arrival) -> tuple[Write, Write]:
@@ -228,16 +228,16 @@ def _wake_write(run: Record) -> Write:
     return Replace(run.at, None, WAITING, version=run.version, queue=run.queue, due_in=0.0)
 
 
-def deliver(store: Store, at: Address, payload: Raw, *, mark: str, born: str | None = None) -> Operation[Delivered]:
+def deliver(store: Store, at: Address, payload: Raw, *, mark: str, start_id: str | None = None) -> Operation[Delivered]:
     """End a wait, once. A delivery that comes before the wait is kept, and answers the wait at once."""
     while True:
-        run = yield from require_current_run(store, at.space, born)
+        run = yield from require_current_run(store, at.space, start_id)
         prior = (yield from store.read(at)).record
         if prior is not None and is_for_run(prior, run):
             return _told(prior, mark)
         if run.state == DONE:
             return Delivered(False, None, ENDED)
-        arrival = Arrival(born_of(run), payload, mark)
+        arrival = Arrival(start_id_of(run), payload, mark)
         written = yield from store.write(*arrival_writes(run, prior, at, ARRIVED, arrival))
         if isinstance(written, Written):
             return Delivered(True, msgspec.json.decode(payload))

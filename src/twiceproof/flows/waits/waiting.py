@@ -35,7 +35,7 @@ def sleep(session: Session, seconds: float) -> Operation[None]:
         session.stop_run(Wait(f"sleeps until {moment(session.ledger.now() + left)}", left))
     if left > 0:
         yield from session.ledger.flush()
-        yield Sleep(session.parts.clock, left)
+        yield Sleep(session.runtime.clock, left)
     session.finished(name, STEP_DONE, EntryNote(result=Raw(NULL), not_before=entry.note.not_before))
 
 
@@ -168,9 +168,9 @@ def _refuse_twice(session: Session, name: str) -> None:
 
 def arrived(session: Session, at: Address) -> Operation[Record | None]:
     """The arrival for this start of the run. One for an earlier start of the same key is discarded."""
-    store = session.parts.store
+    store = session.runtime.store
     record = (yield from store.read(at)).record
-    if record is None or arrival_of(record).born == session.work.start_id:
+    if record is None or arrival_of(record).start_id == session.work.start_id:
         return record
     yield from store.write(Remove(at, version=record.version))
     return None

@@ -7,13 +7,14 @@ worker is replaced after a few intervals, and one that takes long is left alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from ...claims.claim import RUN, Claim, Held, LostHold, claim_of, shown_id
+from ...claims.claim import RUN, Claim, Held, LostHold, claim_of, run_id, shown_id
 from ...claims.held_claim import Heartbeat, HeldClaim
+from ...claims.policy import LONGEST_LEASE
 from ...claims.states import ClaimRequest
 from ...effects.duplicate_alerts import KIND as NOTICE_KIND
 from ...effects.incidents import Incidents
@@ -31,18 +32,16 @@ from ..limits import FlowLimits, Full, holding
 from ..runtime import postpone
 from .log import About, about_var
 
-__all__ = ["LONGEST", "SHORTEST", "DueRuns", "DueWork", "IncidentScan", "lease_for", "resume_run", "take_duty"]
+__all__ = ["DueRuns", "DueWork", "IncidentScan", "resume_run", "take_due"]
 
 
 log = logging.getLogger("twiceproof.work")
 
-INTERVALS = 3  # that a lease of periodic work lasts
-SHORTEST, LONGEST = 5.0, 300.0  # seconds
 NOT_OURS = 60.0  # seconds after which a run that was handed out and could not be taken is handed out again
 
 
 class DueWork(Protocol):
-    """A kind of due record that workers carry out. Derive from it, and append an instance to `app.duties`."""
+    """A kind of due record that workers carry out. Derive from it, and append an instance to `app.due_work`."""
 
     kind: str  # of the records it serves
     rank: int = 1  # lower ranks are served first; within one rank they take turns
@@ -56,7 +55,7 @@ class DueWork(Protocol):
         return queue.partition("/")[2].rpartition("@")[0]
 
     def prepare(self) -> Operation[None]:
-        """Put into the store what is to fall due. Called before a worker begins, and from time to time."""
+        """Write the records that are to fall due. Called before a worker begins, and from time to time."""
         yield from ()
 
     def carry_out(self, record: Record) -> Operation[None]:
@@ -64,15 +63,15 @@ class DueWork(Protocol):
         handed out again."""
         raise NotImplementedError
 
-    def put_off(self, record: Record) -> float:
+    def pause_before_retry(self, record: Record) -> float:
         """Return for how many seconds a record that could not be carried out is left alone."""
-        return LONGEST
+        return LONGEST_LEASE
 
     def about(self, record: Record) -> About:
         """Return the run that log lines are about while the record is carried out, if it is one."""
         return About()
 
-    def awaits(self, record: Record) -> bool:
+    def is_async(self, record: Record) -> bool:
         """Whether it must be carried out on an event loop."""
         return False
 
@@ -80,12 +79,7 @@ class DueWork(Protocol):
 # -- periodic work -------------------------------------------------------------------------------
 
 
-def lease_for(interval: float) -> float:
-    """Return for how many seconds work that is due every `interval` seconds is held."""
-    return min(max(SHORTEST, INTERVALS * interval), LONGEST)
-
-
-def take_duty(store: Store, heartbeat: Heartbeat, record: Record, lease: float) -> Operation[HeldClaim | None]:
+def take_due(store: Store, heartbeat: Heartbeat, record: Record, lease: float) -> Operation[HeldClaim | None]:
     """Take a record as it was handed out, and renew its lease until the hold is dropped. None: another worker has it.
 
     The last write is conditional on the fence and changes it: a late renewal cannot undo it.
@@ -127,26 +121,28 @@ class DueRuns(DueWork):
         self._store = store
         self._flows = flows
         self._tenants = tenants
-        self._made_of: tuple[list[Flow], list[str]] = ([], [])
+        self._made_of: tuple[list[Flow], list[str], list[tuple[str, ...]]] = ([], [], [])
         self._queues: list[str] = []
 
     def queues(self) -> list[str]:
         """Return the same list while nothing has changed: it is needed for each fetch, with thousands of tenants."""
         flows = [flow for flow in self._flows.values() if flow.rank == self.rank]
-        made_of = flows, list(self._tenants()) if flows else []
+        tenants = list(self._tenants()) if flows else []
+        made_of = flows, tenants, [versions for tenant in tenants for versions in _released(flows, tenant)]
         if made_of != self._made_of:
             self._made_of = made_of
             self._queues = [queue for tenant in made_of[1] for flow in flows for queue in flow.of(tenant).queues]
         return self._queues
 
-    def awaits(self, record: Record) -> bool:
+    def is_async(self, record: Record) -> bool:
         return self._flow(record).drive is await_
 
     def _flow(self, record: Record) -> Flow:
         tenant = record.queue.partition("/")[0]
-        for flow in self._flows.values():
-            if record.queue in flow.of(tenant).queues:
-                return flow.of(tenant)
+        for flow in list(self._flows.values()):
+            found = flow.of(tenant).carrying(record.queue)
+            if found is not None:
+                return found
         raise Misuse(f"No flow is declared for {record.queue}; declare it, or leave its runs to workers that have it.")
 
     def carry_out(self, record: Record) -> Operation[None]:
@@ -155,7 +151,7 @@ class DueRuns(DueWork):
         if ended is None:  # another worker has it; if none has, it must not be handed out again at once for ever
             yield from postpone(self._store, record, NOT_OURS)
         else:
-            _log_end(ended, flow.parts.where)
+            _log_end(ended, flow.runtime.where)
 
     def about(self, record: Record) -> About:
         claim = claim_of(record)
@@ -163,14 +159,21 @@ class DueRuns(DueWork):
         return About(work_of(claim).correlation or run, run, claim.operation, claim.key)
 
 
+def _released(flows: Iterable[Flow], tenant: str) -> Iterator[tuple[str, ...]]:
+    """The versions that can change while a worker runs: those of the flows whose releases are in the store."""
+    for flow in flows:
+        if flow.releases is not None:
+            yield flow.releases.versions(flow.of(tenant))
+
+
 # -- resuming ------------------------------------------------------------------------------------
 
 
 def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
     """Take a due run and run it, if the run before it has ended and its limits admit it. None: it was taken already."""
-    store, claim = flow.parts.store, claim_of(record)
+    store, claim = flow.runtime.store, claim_of(record)
     flow.results.prepare()
-    if work_of(claim).follows and (yield from must_wait(store, claim)):
+    if work_of(claim).follows and (yield from must_wait(store, claim, run_id(record.at.space))):
         yield from postpone(store, record, LOOK_AGAIN)
         return Suspended("waits for the run before it", None)
     if flow.limits is None:
@@ -183,11 +186,11 @@ def _resume_limited(flow: Flow, limits: FlowLimits, record: Record, claim: Claim
         arguments = yield from _limited_by(flow, limits, record, work_of(claim))
     except (Misuse, msgspec.MsgspecError):  # raised and handled again when the run reads its input
         return (yield from _take_and_run(flow, record, claim))
-    entered = yield from limits.enter(flow.parts, arguments, begins=claim.attempt == 0)
+    entered = yield from limits.enter(flow.runtime, arguments, begins=claim.attempt == 0)
     if isinstance(entered, Full):
-        yield from postpone(flow.parts.store, record, entered.seconds)
+        yield from postpone(flow.runtime.store, record, entered.seconds)
         return Suspended("waits for its turn", None)
-    return (yield from holding(flow.parts, entered.holds, _take_and_run(flow, record, claim, entered.holds)))
+    return (yield from holding(flow.runtime, entered.holds, _take_and_run(flow, record, claim, entered.holds)))
 
 
 def _take_and_run(flow: Flow, record: Record, claim: Claim, slots: Sequence[HeldClaim] = ()) -> Operation[Ended | None]:
@@ -199,7 +202,7 @@ def _take_and_run(flow: Flow, record: Record, claim: Claim, slots: Sequence[Held
 
 def _limited_by(flow: Flow, limits: FlowLimits, record: Record, work: RunState) -> Operation[dict[str, Any]]:
     """Return the arguments that limits depend on, typed as a caller's own. A large input is read only if needed."""
-    return (yield from flow.inputs.unpack(flow.parts.store, record.at, work)) if limits.by_key else {}
+    return (yield from flow.inputs.unpack(flow.runtime.store, record.at, work)) if limits.by_key else {}
 
 
 # -- log lines -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ __all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"
 
 
 FORMAT = "%(asctime)s %(levelname)s %(about)s%(message)s"
-FIELDS = ("correlation", "run", "flow", "key", "step", "door")
+FIELDS = ("correlation", "run", "flow", "key", "step", "entry_point")
 
 
 class About(Struct, frozen=True):
@@ -28,7 +28,7 @@ class About(Struct, frozen=True):
     flow: str = ""
     key: str = ""
     step: str = ""
-    door: str = ""  # the webhook or service by which a request came in
+    entry_point: str = ""  # the webhook or service by which a request came in
 
 
 NOTHING = About()
@@ -38,7 +38,7 @@ about_var: ContextVar[About] = ContextVar("twiceproof_about", default=NOTHING)
 
 
 class RunFilter(logging.Filter):
-    """Add it to a handler: every record of any logger then has `correlation`, `run`, `flow`, `key`, `step`, `door`."""
+    """Add it to a handler: every record of any logger then has all of `FIELDS`: `correlation`, `run`, `flow`, …"""
 
     def filter(self, record: logging.LogRecord) -> bool:
         about = _about()
@@ -72,7 +72,7 @@ def _line(about: About) -> str:
     if not about.run:
         return _clean(f"[{about.correlation}] ") if about.correlation else ""
     step = f" {about.step}" if about.step else ""
-    return _clean(f"[{about.correlation}] {about.flow or about.door} {about.key}{step}: ")
+    return _clean(f"[{about.correlation}] {about.flow or about.entry_point} {about.key}{step}: ")
 
 
 def _clean(text: str) -> str:

@@ -165,13 +165,13 @@ def _shape(record: Record, now: float) -> WorkerShape:
     )
 
 
-def stranded(store: Store, here: Collection[str] = ()) -> Operation[dict[str, int]]:
-    """Count due runs that no live worker serves, by `flow@version`; up to 1,000 of each state."""
+def stranded(store: Store, here: Collection[str] = (), *, most: int = PAGE) -> Operation[dict[str, int]]:
+    """Count due runs that no live worker serves, by `flow@version`; up to `most` of each state."""
     live = [worker for worker in (yield from list_workers(store)) if not worker.gone]
     served = {name for worker in live for name in worker.flows} | set(here)
     counts: Counter[str] = Counter()
     for state in (QUEUED, WAITING):
-        page = yield from store.scan(RUN, state=state, limit=PAGE)
+        page = yield from store.scan(RUN, state=state, limit=most)
         names = (record.queue.partition("/")[2] for record in page.records if _is_due(record, page.now))
         counts.update(name for name in names if name and name not in served)
     return dict(sorted(counts.items()))

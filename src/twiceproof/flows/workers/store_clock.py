@@ -9,6 +9,7 @@ relies on it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct, structs
@@ -16,7 +17,7 @@ from msgspec import Struct, structs
 from ...claims.claim import CLAIM, HELD, QUEUED, RUN, WAITING, body_of
 from ...clock import Clock, moment
 from ...errors import CannotOpen
-from ...operations import Operation
+from ...operations import Operation, block
 from ...records import Address, Insert, Record, Replace, Written, record_kind
 from ...stores.base import Store
 from ..engine.ledger import RETRY, WAITS, entry_of, entry_write
@@ -30,7 +31,9 @@ log = logging.getLogger("twiceproof.work")
 TOLERANCE = 5.0  # seconds; what is less far ahead is due soon enough, and nodes of a cluster differ by as much
 EVERY = 60.0  # seconds between two checks, unless a step of the clock is noticed
 PAGE = 500
-AT = Address("~clock", record_kind("clock"), "self")  # no tenant's own: a name has no tilde
+CLOCK_KIND, SPACE = record_kind("clock"), "~clock"  # no tenant's own: a name has no tilde
+Watched = Sequence[tuple[str, str]]  # kinds of records and their states
+RUNS_AND_CLAIMS: Watched = ((RUN, QUEUED), (RUN, HELD), (RUN, WAITING), (CLAIM, HELD))
 
 
 class _Latest(Struct, frozen=True):
@@ -40,11 +43,13 @@ class _Latest(Struct, frozen=True):
 
 
 class StoreClock:
-    """Compares the store's clock with this process' monotonic clock."""
+    """Compares the store's clock with this process' monotonic clock; its worker or relay corrects what is `watched`."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, watched: Watched = RUNS_AND_CLAIMS, *, name: str = "self") -> None:
         self._store = store
         self._clock = clock
+        self._watched = watched
+        self._at = Address(SPACE, CLOCK_KIND, name)  # its own record: each corrects only what it watches
         self._offset: float | None = None  # the store's time less the monotonic time
         self._latest = 0.0
         self._stepped = False
@@ -64,12 +69,18 @@ class StoreClock:
         checked = self._checked_at
         return self._stepped or checked is None or self._clock.monotonic() - checked >= EVERY
 
+    def look(self, now: float) -> None:
+        """Take notice of the store's time, and check if that is due."""
+        self.observe(now)
+        if self.is_due:
+            block(self.check())
+
     def check(self) -> Operation[None]:
         """Correct records from the future, if the clock is behind what some worker has seen."""
         first, stepped = self._checked_at is None, self._stepped
         self._checked_at, self._stepped = self._clock.monotonic(), False
         try:
-            found = yield from self._store.read(AT)
+            found = yield from self._store.read(self._at)
         except CannotOpen as error:  # one bad row must not stop every worker
             log.error("whether the store's clock was set back cannot be checked: %s", error)
             return
@@ -82,13 +93,15 @@ class StoreClock:
                 moment(latest),
                 moment(found.now),
             )
-            brought = yield from bring_back(self._store)
-            log.warning("%d runs and claims were brought back", brought)
+            brought = yield from bring_back(self._store, self._watched)
+            log.warning(
+                "%d %s were brought back", brought, " and ".join(sorted({f"{kind}s" for kind, _ in self._watched}))
+            )
         elif not (stepped or (first and known < found.now - EVERY)):
             return
         body = body_of(_Latest(found.now))
         yield from self._store.write(
-            Insert(AT, body) if found.record is None else Replace(AT, body, version=found.record.version)
+            Insert(self._at, body) if found.record is None else Replace(self._at, body, version=found.record.version)
         )
 
 
@@ -96,10 +109,10 @@ def _latest(record: Record | None) -> float:
     return 0.0 if record is None else msgspec.json.decode(record.body, type=_Latest).latest
 
 
-def bring_back(store: Store) -> Operation[int]:
-    """Correct runs and held claims whose records are from the future. Return how many there were."""
+def bring_back(store: Store, watched: Watched = RUNS_AND_CLAIMS) -> Operation[int]:
+    """Correct records that are from the future. Return how many there were."""
     count = 0
-    for kind, state in ((RUN, QUEUED), (RUN, HELD), (RUN, WAITING), (CLAIM, HELD)):
+    for kind, state in watched:
         after: str | None = None
         while True:
             page = yield from store.scan(kind, state=state, after=after, limit=PAGE)
@@ -119,7 +132,7 @@ def _bring_back(store: Store, record: Record) -> Operation[bool]:
     """Correct a record, and its waits and retries unless it is held: then its holder writes those. Conditional on the
     version, so that any other write wins."""
     steps: list[Insert | Replace] = []
-    if record.state != HELD:
+    if record.at.kind == RUN and record.state != HELD:
         steps = yield from _steps(store, record.at.space)
     written_at = record.updated_at
     again = Replace(

@@ -6,7 +6,6 @@ the others for a few seconds, and taken conditional on its version, so only one 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
@@ -17,11 +16,13 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import structs
 
 from ...claims.claim import parse_space, short_id
+from ...claims.results import SPILL_LIMIT
 from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
+from ...loop_thread import LoopThread
 from ...operations import Operation, await_, block
 from ...records import Record
 from ...stores.notifications import SOON, queue_channel
-from ...threads import SerialThread
+from ...threads import SerialThread, start_thread
 from ..runtime import Runtime, postpone
 from .due_work import DueWork
 from .log import About, about_var
@@ -64,8 +65,8 @@ class Worker:
 
     def __init__(
         self,
-        parts: Runtime,
-        duties: Sequence[DueWork],
+        runtime: Runtime,
+        due_work: Sequence[DueWork],
         *,
         concurrency: int = 10,
         flows: Collection[str] = (),
@@ -74,19 +75,19 @@ class Worker:
     ) -> None:
         if concurrency < 1:
             raise Misuse(f"A worker with {concurrency} places does nothing; give it one or more.")
-        self.parts = parts
+        self.runtime = runtime
         self.begun = 0
-        self._duties = duties
+        self._due_work = due_work
         self._flows = frozenset(flows)  # empty: all that are declared
         self._make_presence = presence
         self.beside = beside
         self._concurrency = concurrency
-        self._watch = parts.store.watch(())
+        self._watch = runtime.store.watch(())
         self._watched: list[list[str]] = []
         self._asked: list[frozenset[str]] = []  # the same: a store recognises a set that it has seen
         self._executor = RunExecutor(concurrency, self._watch.wake)
         self._fetch: InterruptibleCall[tuple[int, float | None]] = InterruptibleCall()
-        self._store_clock = StoreClock(parts.store, parts.clock)
+        self._store_clock = StoreClock(runtime.store, runtime.clock)
         self._backlog: deque[tuple[float, DueWork, Record]] = deque()  # until when a record is hidden, and the record
         self._pace = 1.0  # seconds that a run takes, a moving average
         self._turn = 0
@@ -114,7 +115,7 @@ class Worker:
 
     def drain(self) -> None:
         """Take nothing new. Steps under way may end; their runs are handed back before the next step."""
-        self.draining = self.parts.draining = True
+        self.draining = self.runtime.draining = True
         for companion in self.beside:
             companion.drain()
         self._fetch.abort()
@@ -132,6 +133,8 @@ class Worker:
         presence = self._make_presence() if self._make_presence is not None and not until_idle else None
         try:
             self._check()
+            if not until_idle:
+                self._log_largest_result()
             if presence is not None:
                 presence.start()
             for companion in () if until_idle else self.beside:
@@ -156,9 +159,9 @@ class Worker:
     def _end_companions(self, patience: float) -> None:
         for companion in self.beside:
             companion.drain()
-        until = self.parts.clock.monotonic() + patience
+        until = self.runtime.clock.monotonic() + patience
         for companion in self.beside:
-            companion.join(max(0.0, until - self.parts.clock.monotonic()))
+            companion.join(max(0.0, until - self.runtime.clock.monotonic()))
 
     def _check(self) -> None:
         """Check the store's clock, and let each kind of work prepare.
@@ -166,8 +169,18 @@ class Worker:
         Called before a worker begins, from time to time, and after the store's clock was set.
         """
         block(self._store_clock.check())
-        for duty in self._duties:
-            block(duty.prepare())
+        for work in self._due_work:
+            block(work.prepare())
+
+    def _log_largest_result(self) -> None:
+        """Log what becomes of large results, before any step runs: a step cannot know how large its own will be."""
+        if self.runtime.claims.blobs is None and any(work.queues() for work in self._due_work):
+            most = min(SPILL_LIMIT, self.runtime.store.body_limit)
+            log.info(
+                "no place for large values (resources=…): a step's result of more than %s bytes is not kept, and its "
+                "run waits for a person",
+                f"{most:,}",
+            )
 
     def _round(self) -> float:
         """Fill the free places. Return in how many seconds to fetch again."""
@@ -203,13 +216,13 @@ class Worker:
         self._watch_queues()
         self._turn += 1
         found, next_in = 0, None
-        for duty, queues in self._in_order():
+        for work, queues in self._in_order():
             if not queues or found >= limit or self.draining:
                 continue
-            until = self.parts.clock.monotonic() + HIDE
-            due = self.parts.store.due(duty.kind, queues=queues, limit=limit - found, hide=HIDE).block()
+            until = self.runtime.clock.monotonic() + HIDE
+            due = self.runtime.store.due(work.kind, queues=queues, limit=limit - found, hide=HIDE).block()
             self._store_clock.observe(due.now)
-            self._backlog.extend((until, duty, record) for record in due.records)
+            self._backlog.extend((until, work, record) for record in due.records)
             found += len(due.records)
             if due.next_in is not None:
                 next_in = due.next_in if next_in is None else min(next_in, due.next_in)
@@ -219,21 +232,21 @@ class Worker:
 
     def _watch_queues(self) -> None:
         """Subscribe to the queues; the subscription changes only if they have changed."""
-        queues = [self._queues(duty) for duty in self._duties]
+        queues = [self._queues(work) for work in self._due_work]
         if queues != self._watched:
             self._watched = [list(each) for each in queues]
             self._asked = [frozenset(each) for each in queues]
             self._watch.move(queue_channel(queue) for each in queues for queue in each)
 
-    def _queues(self, duty: DueWork) -> list[str]:
-        queues = duty.queues()
-        return [queue for queue in queues if duty.flow_of(queue) in self._flows] if self._flows else queues
+    def _queues(self, work: DueWork) -> list[str]:
+        queues = work.queues()
+        return [queue for queue in queues if work.flow_of(queue) in self._flows] if self._flows else queues
 
     def _in_order(self) -> list[tuple[DueWork, frozenset[str]]]:
         """Sort by rank, each with its queues; within one rank, each comes first in turn."""
-        turn = self._turn % max(1, len(self._duties))
-        duties = list(zip(self._duties, self._asked, strict=False))  # one that was added just now waits a turn
-        return sorted([*duties[turn:], *duties[:turn]], key=lambda pair: pair[0].rank)
+        turn = self._turn % max(1, len(self._due_work))
+        due_work = list(zip(self._due_work, self._asked, strict=False))  # one that was added just now waits a turn
+        return sorted([*due_work[turn:], *due_work[:turn]], key=lambda pair: pair[0].rank)
 
     def _time_to_next(self, found: int, limit: int, next_in: float | None) -> float:
         if found >= limit or (found and next_in is not None and next_in <= 0):
@@ -252,46 +265,46 @@ class Worker:
 
     def _begin(self) -> None:
         while self._backlog and self._executor.free and not self.draining:
-            until, duty, record = self._backlog.popleft()
-            if self.parts.clock.monotonic() < until:  # later it is due again, and another worker may have it
+            until, work, record = self._backlog.popleft()
+            if self.runtime.clock.monotonic() < until:  # later it is due again, and another worker may have it
                 self.begun += 1
-                self._executor.submit(self._carry_out(duty, record), awaited=_awaits(duty, record))
+                self._executor.submit(self._carry_out(work, record), awaited=_is_async(work, record))
 
-    def _carry_out(self, duty: DueWork, record: Record) -> Operation[None]:
-        began = self.parts.clock.monotonic()
-        about = _about(duty, record)
+    def _carry_out(self, work: DueWork, record: Record) -> Operation[None]:
+        began = self.runtime.clock.monotonic()
+        about = _about(work, record)
         token = about_var.set(about)
         try:
-            yield from duty.carry_out(record)
+            yield from work.carry_out(record)
         except CannotOpen as error:  # it stays unreadable, so it is put off
             log.error("could not carry out %s: %s", record.at.space, error, extra=_fields(about))
-            yield from self._put_off(duty, record)
+            yield from self._postpone(work, record)
         except (StoreError, ClaimLost) as error:  # due again when its lease lapses
             log.warning("left %s behind: %s", record.at.space, error, extra=_fields(about))
         except Exception:
             log.exception("could not carry out %s", record.at.space, extra=_fields(about))
-            yield from self._put_off(duty, record)
+            yield from self._postpone(work, record)
         finally:
             about_var.reset(token)
-            self._pace += (max(0.001, self.parts.clock.monotonic() - began) - self._pace) / 8
+            self._pace += (max(0.001, self.runtime.clock.monotonic() - began) - self._pace) / 8
 
-    def _put_off(self, duty: DueWork, record: Record) -> Operation[None]:
+    def _postpone(self, work: DueWork, record: Record) -> Operation[None]:
         try:
-            yield from postpone(self.parts.store, record, duty.put_off(record))
+            yield from postpone(self.runtime.store, record, work.pause_before_retry(record))
         except StoreError as error:
             log.warning("could not put off %s: %s", record.at.space, error, extra=_fields(about_var.get()))
 
     # -- ending ----------------------------------------------------------------------------------
 
     def _drain(self, patience: float) -> int:
-        clock = self.parts.clock
+        clock = self.runtime.clock
         until = clock.monotonic() + patience
         if self._executor.taken:
             log.info("draining: %d under way have %g s to come to the end of a step", self._executor.taken, patience)
         while self._executor.taken and not self._stopping and (left := until - clock.monotonic()) > 0:
             self._watch.wait(left)
         if not self._executor.taken:
-            self.parts.draining = False  # an app that goes on without a worker may run flows
+            self.runtime.draining = False  # an app that goes on without a worker may run flows
         return self._executor.taken
 
 
@@ -300,16 +313,16 @@ def _closed(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable) and bool(error.data.get("closed"))
 
 
-def _awaits(duty: DueWork, record: Record) -> bool:
+def _is_async(work: DueWork, record: Record) -> bool:
     try:
-        return duty.awaits(record)
+        return work.is_async(record)
     except Exception:  # noqa: BLE001 - carrying it out raises the same, where it is handled
         return False
 
 
-def _about(duty: DueWork, record: Record) -> About:
+def _about(work: DueWork, record: Record) -> About:
     try:
-        return duty.about(record)
+        return work.about(record)
     except Exception:  # noqa: BLE001 - it cannot be read, which carrying it out reports: its address is enough here
         run = short_id(record.at.space)
         return About(run, run, *parse_space(record.at.space)[1:])
@@ -372,8 +385,7 @@ class RunExecutor:
         self._blocking = 0  # of these, on threads
         self._threads: list[threading.Thread] = []
         self._work: SimpleQueue[Operation[None] | None] = SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._looper: threading.Thread | None = None
+        self._loop: LoopThread | None = None  # made for the first awaiting one
 
     @property
     def taken(self) -> int:
@@ -388,10 +400,11 @@ class RunExecutor:
             self._taken += 1
             self._blocking += not awaited
         if awaited:
-            asyncio.run_coroutine_threadsafe(self._await(operation), self._running_loop())
+            self._loop = self._loop or LoopThread("twiceproof-work-loop")
+            self._loop.submit(self._await(operation))
         else:
             if self._blocking > len(self._threads):
-                self._threads.append(_started(self._serve, f"twiceproof-work-{len(self._threads) + 1}"))
+                self._threads.append(start_thread(self._serve, f"twiceproof-work-{len(self._threads) + 1}"))
             self._work.put(operation)
 
     def _serve(self) -> None:
@@ -417,12 +430,6 @@ class RunExecutor:
             self._blocking -= blocking
         self._freed()
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._looper = _started(self._loop.run_forever, "twiceproof-work-loop")
-        return self._loop
-
     def close(self) -> None:
         """End the threads if all places are free. Otherwise what is still at work ends with the process."""
         if self._taken:
@@ -431,14 +438,6 @@ class RunExecutor:
             self._work.put(None)
         for thread in self._threads:
             thread.join()
-        if self._loop is not None and self._looper is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._looper.join()
+        if self._loop is not None:
             self._loop.close()
         self._threads, self._loop = [], None
-
-
-def _started(work: Callable[[], None], name: str) -> threading.Thread:
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    return thread

@@ -392,7 +392,7 @@ def test_a_run_whose_undoing_had_begun_does_nothing_new(stage: Stage) -> None:
 
     app = stage.process()
     with pytest.raises(Waiting):
-        app.parts.roll = lambda: 1.0
+        app.runtime.roll = lambda: 1.0
         for _ in range(8):
             undone(stage, app, killed)(1)
     stage.do("moody")  # this time its body would go on

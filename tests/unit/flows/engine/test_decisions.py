@@ -137,7 +137,7 @@ class Busy(Exception):
 def started_at(stage: Stage, style: Style, repeat: Any, error: Exception, retry: Retry, *, every: float) -> list[float]:
     """When a step that always fails so is started: a worker looks every so many seconds."""
     app, times = stage.process(), []
-    app.parts.roll = lambda: 1.0
+    app.runtime.roll = lambda: 1.0
 
     def pay(order: int) -> None:
         times.append(stage.clock.now())
@@ -297,7 +297,7 @@ def test_a_key_forgotten_while_nobody_was_there_is_used_only_if_nothing_was_done
     stage: Stage, style: Style, errors: list[Exception], pays: int
 ) -> None:
     app = stage.process()
-    app.parts.roll = lambda: 1.0
+    app.runtime.roll = lambda: 1.0
     left = list(errors)
 
     def pay(order: int) -> str:
@@ -611,7 +611,7 @@ def test_an_unknown_outcome_that_a_key_cures_is_tried_again(stage: Stage, style:
 @pytest.mark.parametrize("done", [True, False])
 def test_a_forgotten_key_is_looked_up_and_not_used_blindly(stage: Stage, style: Style, done: bool) -> None:
     app, slow, errors = stage.process(), Retry(attempts=3, first=200.0), [TimeoutError()]
-    app.parts.roll = lambda: 1.0  # the whole pause, which is longer than the window
+    app.runtime.roll = lambda: 1.0  # the whole pause, which is longer than the window
 
     def pay(order: int) -> str:
         if errors and not done:

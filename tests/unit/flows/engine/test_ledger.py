@@ -149,7 +149,7 @@ def test_a_flush_waits_for_what_another_branch_has_on_its_way(stage: Stage) -> N
         ours.join(10)
         return waits
 
-    app.parts.flusher.stop()  # it would be the one to take it along
+    app.runtime.flusher.stop()  # it would be the one to take it along
     engine.commit = slow
     assert sync(1) is True
 
@@ -175,7 +175,7 @@ def test_what_could_not_be_written_for_one_branch_is_written_by_the_next(stage: 
         assert session.ledger.backlog == 0
         assert stage.entries("sync", "order:1")["ours"].state == "done"
 
-    app.parts.flusher.stop()
+    app.runtime.flusher.stop()
     engine.commit = failing
     sync(1)
     assert not failures
@@ -192,7 +192,7 @@ def test_more_than_a_store_lands_together_goes_in_parts(stage: Stage) -> None:
             session.finished(f"item[{n}]", "done", EntryNote(), piece)
         return session.ledger.backlog
 
-    app.parts.flusher.stop()
+    app.runtime.flusher.stop()
     assert sync(1) == 150
     assert len(stage.entries("sync", "order:1")) == 150
     assert app.store.batch_limit < 150

@@ -121,7 +121,7 @@ def test_a_run_that_crashed_and_was_given_back_has_not_forgotten_it(stage: Stage
         shop(stage, app, dies(app))(1)
     stage.lapse()
     draining = stage.process()
-    draining.parts.draining = True
+    draining.runtime.draining = True
     with pytest.raises(Waiting, match="given back"):
         shop(stage, draining, paid)(1)
     stage.clock.advance(3 * DAY)

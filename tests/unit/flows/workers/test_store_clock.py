@@ -43,7 +43,7 @@ class Standing:
     """A worker that goes on: what it does at its next look."""
 
     def __init__(self, app: App) -> None:
-        self.worker = Worker(app.parts, app.duties)
+        self.worker = Worker(app.runtime, app.due_work)
         self.worker._check()
 
     def look(self) -> None:
@@ -281,7 +281,7 @@ def test_a_holder_that_lives_keeps_its_claim_and_its_fence(noon: Stage, look: An
 
 def test_a_sleep_and_a_retry_that_began_ahead_take_as_long_as_declared(noon: Stage, look: Any) -> None:
     app = noon.process()
-    app.parts.roll = lambda: 1.0
+    app.runtime.roll = lambda: 1.0
     tries: list[float] = []
 
     @app.step(repeat="safe", retry=Retry(attempts=3, first=60.0, most=60.0))

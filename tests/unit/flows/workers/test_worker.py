@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from twiceproof import App, ClaimLost, Misuse, NotDone, StoreUnavailable
+from twiceproof.claims.blobs import open_blob_store
 from twiceproof.claims.claim import body_of, claim_of
 from twiceproof.flows.engine.run_states import MOST_CRASHES, with_work
 from twiceproof.flows.workers.due_work import DueWork, resume_run
@@ -453,7 +454,7 @@ def test_a_worker_without_places_is_refused(shop):
         shop.app.worker(concurrency=0)
 
 
-# -- other duties ----------------------------------------------------------------------------------
+# -- other due_work ----------------------------------------------------------------------------------
 
 
 class Chime(DueWork):
@@ -475,7 +476,7 @@ class Chime(DueWork):
 
 def test_a_worker_serves_other_duties_beside_runs(shop, ship):
     chime = Chime()
-    shop.app.duties.append(chime)
+    shop.app.due_work.append(chime)
     for key in ("one", "cracked"):
         shop.app.store.write(Insert(Address("s", "chime", key), "", queue="bells", due_in=0.0)).block()
     ship.start(1)
@@ -644,3 +645,12 @@ def test_a_worker_outlives_a_store_that_is_away() -> None:
     worker.drain()
     thread.join(PATIENT)
     assert left == [0]
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_a_worker_without_a_place_for_large_values_says_first_what_is_not_kept(shop, ship, tmp_path, caplog, placed):
+    shop.app.runtime.claims.blobs = open_blob_store(f"dir://{tmp_path}") if placed else None
+    with caplog.at_level(logging.INFO, "twiceproof.work"), shop.at_work():
+        pass
+    said = [record.getMessage() for record in caplog.records]
+    assert any("more than 8,388,608 bytes is not kept" in line for line in said[:1]) != placed
