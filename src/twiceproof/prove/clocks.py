@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ..clock import Clock
 
@@ -33,11 +34,13 @@ class ManualClock(Clock):
         self.ticks = 0.0
         self.pauses: list[float] = []
         self.crowd = 1  # how many wait at the same time: the same seconds pass for all of them
+        self.told: Callable[[float], object] = lambda wall: None  # called with the wall time when it has moved
 
     def advance(self, seconds: float) -> None:
         """Move time forwards."""
         self.wall += seconds
         self.ticks += seconds
+        self.told(self.wall)
 
     def set_wall(self, seconds: float) -> None:
         """Set the wall clock forwards or back; the monotonic clock does not change."""

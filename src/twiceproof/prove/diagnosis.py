@@ -15,19 +15,29 @@ from .scenarios.scenario import ACTS, ScenarioOutcome, Verdict, gained
 from .target import ProofTarget
 from .worlds.http import REPEATABLE
 
-__all__ = ["WrongDeclaration", "declarations", "refuse_elsewhere", "refuse_other", "refuse_unfit", "wrong_declarations"]
+__all__ = [
+    "WrongDeclaration",
+    "declarations",
+    "refuse_clean_run",
+    "refuse_elsewhere",
+    "refuse_other",
+    "wrong_declarations",
+]
 
 
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
 
-def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: ProofTarget) -> None:
+def refuse_clean_run(
+    clean: ScenarioOutcome, before: dict[str, int], target: ProofTarget, tables: Sequence[str] = ()
+) -> None:
     """Refuse a clean run that fails, or that changes nothing observable: every scenario would look the same."""
-    if NEEDS_SQL in f"{clean.why} {clean.error}":
+    joins = not tables and any(event.kind == "transaction" for event in clean.events)
+    if joins or NEEDS_SQL in f"{clean.why} {clean.error}":
         raise Misuse(
-            "prove plays on ledgers of its own, and @app.transaction on the one in your database: this flow cannot be "
-            "played. What such a step writes and its entry are one, and nothing comes between them; prove the other "
-            "steps in a flow without it."
+            "prove runs scenarios on ledgers of its own, and @app.transaction writes your tables beside the ledger: "
+            "name these tables, so that each scenario has copies of them, with --ledger-table NAME (ledger_tables= in "
+            "a test), on SQLite or --store postgresql://…"
         )
     if clean.error or clean.state not in ("done", "review", "failed"):
         raise Misuse(
@@ -40,11 +50,11 @@ def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: ProofTa
             f"{_move(clean)}; if it is to end so: --ends {clean.state} (ends= in a test).{_missed(clean)}"
         )
     _refuse_unmet(clean, target)
-    if not gained(before, clean.seen):
+    if not gained(before, clean.seen) and not target.may_be_idle:
         raise Misuse(
             "One clean run changed nothing that is looked at, so nothing would be proved; say where its effects are: "
-            "--files DIR, --calls module:function, --http HOST, --provider NAME, --smtp HOST or --table URL#name "
-            "(world= in a test)."
+            "--files DIR, --calls module:function, --http HOST, --provider NAME, --smtp HOST, --broker or "
+            "--table URL#name (world= in a test)."
         )
 
 
@@ -58,6 +68,8 @@ def refuse_other(clean: ScenarioOutcome, again: ScenarioOutcome) -> None:
         )
 
 
+BROKER_PORTS = ("5671", "5672", "4222", "9092", "9093")
+SEND = "app.send(topic, body) in the flow, which the relay publishes under one key"
 OPTION_BY_PORT = dict.fromkeys(("25", "465", "587"), "--smtp") | dict.fromkeys(("143", "993"), "--imap")
 
 
@@ -71,14 +83,16 @@ def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
     first = places[0]
     if first.startswith("unix:"):
         move = "Look at what is behind it with world= or --table"
+    elif first.rpartition(":")[2] in BROKER_PORTS:
+        move = f"It looks like a broker: {SEND}, and look at it with --broker"
     else:
         host, _, port = first.rpartition(":")
         others = "--smtp for mail, --imap for its sent folder, --table for a database"
         move = f"Name it with {OPTION_BY_PORT.get(port, '--http')} {host or first} ({others})"
     real = first.removeprefix("unix:")
     raise Misuse(
-        f"{whose} reached for {', '.join(places)}, where no stand-in is, and was refused. {move}; if every play may "
-        f"reach it for real: --real {real} (real= in a test)."
+        f"{whose} reached for {', '.join(places)}, where no stand-in is, and was refused. {move}; if every scenario "
+        f"may reach it for real: --real {real} (real= in a test)."
     )
 
 
@@ -87,14 +101,14 @@ def _missed(clean: ScenarioOutcome) -> str:
     if not clean.cut:
         return ""
     return (
-        " A play uses no connection that was opened before the play, and no name server "
+        " A scenario uses no connection that was opened before it, and no name server "
         f"({', '.join(clean.cut)}): connect in the step, or name the host with --real (real= in a test)."
     )
 
 
 def _refuse_unmet(clean: ScenarioOutcome, target: ProofTarget) -> None:
     met = {one.name for one in clean.awaited}
-    unmet = [name for name in (*target.callbacks, *target.approve) if name not in met]
+    unmet = [name for name in (*target.callbacks, *target.approve, *target.reject) if name not in met]
     if unmet:
         raise Misuse(
             f"One clean run waited for {', '.join(sorted(met)) or 'nothing'}, and never for {', '.join(unmet)}; leave "
@@ -144,6 +158,12 @@ OVERWRITES = (
     "send the version that it replaces, which the destination compares (If-Match), or repeat=check(probe) with a probe "
     "that knows the later write",
 )
+FORGETS = "forgotten-"  # begins the names of scenarios in which a provider has forgotten its keys
+FORGOTTEN = (
+    'is declared "keyed" for longer than its provider remembers keys',
+    'http.post(url, …, provider="NAME") without repeat=, or repeat=provider("NAME"), so that its row decides; after '
+    "that the destination is asked, with look=, or a person",
+)
 BODY = ("what happened again is not in any step", "put it into a step of its own, and declare how it may be repeated")
 
 
@@ -160,8 +180,8 @@ class WrongDeclaration(Struct, frozen=True):
 
 def declarations(outcomes: Iterable[ScenarioOutcome]) -> dict[str, Kind]:
     """How the steps that acted may be repeated, each by its name. Effects say so only when they are called."""
-    acted = (beat for outcome in outcomes for beat in outcome.beats if beat.what.endswith(ACTS) and beat.kind)
-    return {beat.what.removesuffix(ACTS): cast("Kind", beat.kind) for beat in acted}
+    acted = (event for outcome in outcomes for event in outcome.events if event.what.endswith(ACTS) and event.kind)
+    return {event.what.removesuffix(ACTS): cast("Kind", event.kind) for event in acted}
 
 
 def wrong_declarations(
@@ -169,8 +189,8 @@ def wrong_declarations(
 ) -> tuple[WrongDeclaration, ...]:
     """Find wrong declarations: each bad verdict with its scenario, and the scenario it was compared with."""
     found: dict[tuple[str, str], tuple[str, list[str], list[str]]] = {}
-    for verdict, played, beside in bad:
-        for step, (says, instead), effect in _blamed(kinds, verdict, played, beside):
+    for verdict, outcome, beside in bad:
+        for step, (says, instead), effect in _blamed(kinds, verdict, outcome, beside):
             _, effects, scenarios = found.setdefault((step, says), (instead, [], []))
             effects.append(effect)
             scenarios.append(verdict.scenario)
@@ -184,20 +204,23 @@ Blame = tuple[str, tuple[str, str], str]
 
 
 def _blamed(
-    kinds: Mapping[str, Kind], verdict: Verdict, played: ScenarioOutcome, beside: ScenarioOutcome
+    kinds: Mapping[str, Kind], verdict: Verdict, outcome: ScenarioOutcome, beside: ScenarioOutcome
 ) -> Iterable[Blame]:
     if verdict.word == "twice":
         for effect in verdict.extra:
-            step = _last_to(effect, played)
+            step = _last_to(effect, outcome)
             kind = kinds.get(step)
-            yield step, _advice(kind, effect, played, beside) if kind else _naming_block(BODY, effect), effect
+            if kind == "keyed" and verdict.scenario.startswith(FORGETS):
+                yield step, _naming_row(FORGOTTEN, effect), effect
+                continue
+            yield step, _advice(kind, effect, outcome, beside) if kind else _naming_block(BODY, effect), effect
     for effect in verdict.missing if verdict.word in ("lost", "failed") else ():
         step = _last_to(effect, beside)
-        if kinds.get(step) == "check" and not _last_to(effect, played):
+        if kinds.get(step) == "check" and not _last_to(effect, outcome):
             yield step, LIED, effect
 
 
-def _advice(kind: Kind, effect: str, played: ScenarioOutcome, beside: ScenarioOutcome) -> tuple[str, str]:
+def _advice(kind: Kind, effect: str, outcome: ScenarioOutcome, beside: ScenarioOutcome) -> tuple[str, str]:
     """A PUT may be repeated as it is: wrong is only that its body changed, or that it came too late."""
     if kind == "keyed":
         return _naming_stand_in(AGAIN[kind], effect)
@@ -205,13 +228,15 @@ def _advice(kind: Kind, effect: str, played: ScenarioOutcome, beside: ScenarioOu
         return _naming_block(AGAIN[kind], effect) if kind == "safe" else AGAIN[kind]
     if effect not in beside.seen and any(_request_of(other) == _request_of(effect) for other in beside.seen):
         return OTHER_BODY
-    there = {other for beat in played.beats for other in beat.world if _place(other) == _place(effect)}
+    there = {other for event in outcome.events for other in event.world if _place(other) == _place(effect)}
     return OVERWRITES if len(there) > 1 else AGAIN[kind]
 
 
 def _naming_block(advice: tuple[str, str], effect: str) -> tuple[str, str]:
     """The advice, with the ready-made effect that does the same, where there is one."""
     says, instead = advice
+    if effect.startswith("message "):
+        return says, f'{SEND}; or, by hand, publish under key=app.effect_key() and declare repeat="keyed"'
     block = _block_for(effect)
     return (says, f"{block} under @app.effect; or, without it: {instead}") if block else advice
 
@@ -233,6 +258,11 @@ def _naming_stand_in(advice: tuple[str, str], effect: str) -> tuple[str, str]:
     row = _provider_in(effect)
     option = f"--provider {row.id}" if row else "--http-keys (honours_keys=True in a test)"
     return advice[0], f"{advice[1]}; if it does, let its stand-in do so: {option}"
+
+
+def _naming_row(advice: tuple[str, str], effect: str) -> tuple[str, str]:
+    row = _provider_in(effect)
+    return advice[0], advice[1] if row is None else advice[1].replace("NAME", row.id)
 
 
 def _creates_by(effect: str) -> str:
@@ -258,7 +288,7 @@ def _place(effect: str) -> str:
 
 def _last_to(effect: str, outcome: ScenarioOutcome) -> str:
     """The step that caused the effect, or repeated it; empty if none did."""
-    acted = [beat for beat in outcome.beats if beat.what.endswith(ACTS) and beat.world.get(effect, 0) > 0]
+    acted = [event for event in outcome.events if event.what.endswith(ACTS) and event.world.get(effect, 0) > 0]
     return acted[-1].what.removesuffix(ACTS) if acted else ""
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import Struct
 
 from ..records import Address, Batch, Due, Found, Outcome, Page
-from ..stores.base import AGAIN, Again, Disconnected, Engine, Finding
+from ..stores.base import SPACE_BUSY, Disconnected, Engine, Finding, SpaceBusy
+from ..stores.validate import MOST_BODY
 
 __all__ = ["FaultyEngine"]
 
@@ -25,10 +26,13 @@ class FaultyEngine:
     def __init__(self, inner: Engine) -> None:
         self.inner = inner
         self.batch_limit = inner.batch_limit
+        self.body_limit: int = getattr(inner, "body_limit", MOST_BODY)
         self.group_limit = inner.group_limit
         self.reads_first = inner.reads_first
         self.best_effort = inner.best_effort
+        self.newest_first = inner.newest_first
         self.one_per_space = inner.one_per_space
+        self.links_spaces: bool = getattr(inner, "links_spaces", False)
         self.groups: list[int] = []  # number of batches of each commit
         self._faults: deque[_Fault] = deque()
         self._poison: dict[str, Exception] = {}
@@ -61,7 +65,7 @@ class FaultyEngine:
 
     # -- the engine ------------------------------------------------------------------------------
 
-    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
         self.groups.append(len(batches))
         self._raise_poison(batches)
         if not self._faults:
@@ -72,7 +76,7 @@ class FaultyEngine:
         fault.meanwhile()
         if fault.error is not None:
             raise fault.error
-        return [AGAIN] * len(batches)
+        return [SPACE_BUSY] * len(batches)
 
     def _raise_poison(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -83,8 +87,17 @@ class FaultyEngine:
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
         return self.inner.fetch(addresses)
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        return self.inner.scan(kind, space, state, after, limit)
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page:
+        return self.inner.scan(kind, space, state, after, limit, newest, prefix)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return self.inner.due(kind, queues, limit, hide)

@@ -31,7 +31,7 @@ class NotSafe(AssertionError):
 def prove(
     flow: Any,
     *args: Any,
-    world: Callable[[], Any] | World,
+    world: Callable[[], Any] | World | None = None,
     reset: Callable[[], Any] | None = None,
     store: str = "sqlite",
     time: str | float | None = None,
@@ -42,6 +42,7 @@ def prove(
     approve: tuple[str, ...] = (),
     ends: str = "done",
     real: tuple[str, ...] = (),
+    ledger_tables: Sequence[str] = (),
     **kwargs: Any,
 ) -> ProofReport:
     """Prove that a flow is safe to repeat. `world` returns what the outside holds: counts, or a list of what happened.
@@ -50,7 +51,8 @@ def prove(
     With `processes`, each process of a scenario is a real one, killed with SIGKILL: for worlds outside of memory.
     `then` are later events of the same object, delivered in every order; `callbacks` and `approve` answer what the
     flow waits for, by name. `ends` is the expected state of one clean run: "done", "failed" or "review"; `real` names
-    what may be reached without a stand-in: a host, host:port, or the path of a socket.
+    what may be reached without a stand-in: a host, host:port, or the path of a socket. `ledger_tables` are tables in
+    the ledger's own database, which transactional steps write; with them, `world` may be left out.
     """
     budget = None if time is None else seconds(time, name="time")
     target = structs.replace(
@@ -61,13 +63,15 @@ def prove(
         ends=ends,
         real=real,
     )
-    report = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth, processes=processes).run()
+    outside = CallableWorld(lambda: None, reset) if world is None and ledger_tables else _outside(world, reset)
+    told = {"store": store, "budget": budget, "depth": depth, "processes": processes}
+    report = Prover(target, outside, tables=ledger_tables, **told).run()  # type: ignore[arg-type]
     if not report.good:
         raise NotSafe(report)
     return report
 
 
-def _outside(world: Callable[[], Any] | World, reset: Callable[[], Any] | None) -> World:
+def _outside(world: Callable[[], Any] | World | None, reset: Callable[[], Any] | None) -> World:
     if isinstance(world, World):
         return world
     if not callable(world):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
@@ -46,7 +48,7 @@ class DatabaseLedgers:
 
     def __init__(self, url: str) -> None:
         if not urlsplit(url).path.strip("/").isdecimal():
-            raise Misuse("Name an empty database for the plays by its number, such as redis://localhost:6379/15.")
+            raise Misuse("Name an empty database for the scenarios by its number, such as redis://localhost:6379/15.")
         self._url = url
         self._link = _connected(url)
 
@@ -58,12 +60,15 @@ class DatabaseLedgers:
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         from ..stores.redis.engine import RedisEngine
 
-        class Played(RedisEngine):
+        class ScenarioEngine(RedisEngine):
             now_lua = NOW
 
         link = _connected(name)
         clock = PushedClock(lambda now: _call(link, "SET", CLOCK_KEY, str(round(now * 1_000_000))), at)
-        return Played(name, clock=clock), clock
+        return ScenarioEngine(name, clock=clock), clock
+
+    def url(self, name: str) -> str:
+        return ""
 
     def forget(self, name: str) -> None:
         cursor: Any = b"0"
@@ -106,23 +111,29 @@ def _call(link: Any, *words: Any) -> Any:
 
 
 class FileLedgers:
-    """SQLite files. They need not survive a power cut: kills are simulated."""
+    """SQLite files. They need not survive a power cut: kills are simulated. `tables` of the file `source` are copied
+    into each."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Sequence[str] = (), source: Path | None = None) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="twiceproof-prove-"))
         self._empty = self._directory / "empty.db"
         self._made = 0
         _open(self._empty, ManualClock()).close()  # the schema is created once, not for every scenario
+        if tables:
+            _copy_tables(self._empty, tables, source)
 
     def prepare(self) -> str:
         self._made += 1
-        path = self._directory / f"play-{self._made}.db"
+        path = self._directory / f"scenario-{self._made}.db"
         shutil.copy(self._empty, path)  # with its permissions: only the owner may read it
         return str(path)
 
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         clock = clock_at(at)
         return _open(Path(name), clock), clock
+
+    def url(self, name: str) -> str:
+        return f"sqlite:///{name}"
 
     def forget(self, name: str) -> None:
         for suffix in ("", "-wal", "-shm"):
@@ -136,6 +147,26 @@ def _open(path: Path, clock: ManualClock) -> Engine:
     return SqliteEngine(path, clock=clock, durability="process")
 
 
+def _copy_tables(ledger: Path, tables: Sequence[str], source: Path | None) -> None:
+    """Copy tables with their rows, indexes and triggers, so that a transaction can write both them and the ledger."""
+    if source is None or not source.is_file():
+        raise Misuse("--ledger-table names a table in the file of the app's own ledger, and there is no such file yet.")
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as db:
+        db.execute("ATTACH DATABASE ? AS source", (str(source),))
+        for name in tables:
+            made = db.execute(
+                "SELECT type, sql FROM source.sqlite_master WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type = ?",
+                (name, "trigger"),
+            ).fetchall()
+            if not any(kind == "table" for kind, _ in made):
+                raise Misuse(f"There is no table {name!r} in {source}; --ledger-table names one.")
+            quoted = '"' + name.replace('"', '""') + '"'
+            for kind, sql in sorted(made, key=lambda one: ("table", "index", "trigger").index(one[0])):
+                db.execute(sql)
+                if kind == "table":
+                    db.execute(f"INSERT INTO main.{quoted} SELECT * FROM source.{quoted}")  # noqa: S608 - quoted
+
+
 class Ledgers(Protocol):
     """`open` is called in the scenario's process, everything else in the process that outlives it."""
 
@@ -145,26 +176,34 @@ class Ledgers(Protocol):
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         """Open the ledger, with its clock; later processes of a scenario continue from its time."""
 
+    def url(self, name: str) -> str:
+        """Return where the ledger's database is, for a look at tables in it; "" where there is none."""
+
     def forget(self, name: str) -> None:
         """Remove the ledger of a finished scenario, however it ended."""
 
     def close(self) -> None: ...
 
 
-def ledgers_at(store: str) -> Ledgers:
-    """Ledgers by URL. `sqlite` and `memory` need nothing. On a server, only empty or own parts are touched."""
+def ledgers_at(store: str, tables: Sequence[str] = (), source: Path | None = None) -> Ledgers:
+    """Ledgers by URL. `sqlite` and `memory` need nothing. On a server, only empty or own parts are touched.
+
+    `tables` are copied into each: those of the SQLite file `source`, or of the PostgreSQL database itself.
+    """
     scheme = urlsplit(store).scheme
     if store == "sqlite":
-        return FileLedgers()
+        return FileLedgers(tables, source)
+    if scheme in ("postgresql", "postgres"):
+        return SchemaLedgers(store, tables)
+    if tables:
+        raise Misuse("--ledger-table needs a ledger in a SQL database; name one with --store postgresql://….")
     if scheme == "memory" or store == "memory":
         return MemoryLedgers()
-    if scheme in ("postgresql", "postgres"):
-        return SchemaLedgers(store)
     if scheme in ("redis", "rediss"):
         return DatabaseLedgers(store)
     refuse_driver(store)
     raise Misuse(
-        "prove keeps its ledgers in memory://, postgresql://… (a schema of its own for each play) or redis://…/15 "
+        "prove keeps its ledgers in memory://, postgresql://… (a schema of its own for each scenario) or redis://…/15 "
         "(an empty database); leave --store out for private SQLite files."
     )
 
@@ -178,6 +217,9 @@ class MemoryLedgers:
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         clock = clock_at(at)
         return MemoryEngine(clock), clock
+
+    def url(self, name: str) -> str:
+        return ""
 
     def forget(self, name: str) -> None: ...
 
@@ -194,9 +236,10 @@ RETURN (SELECT at FROM {schema}.twiceproof_prove_clock);
 
 
 class SchemaLedgers:
-    """Needs the right to create schemas; a schema is created before a scenario and dropped after it."""
+    """Needs the right to create schemas; a schema is created before a scenario and dropped after it. `tables` are
+    copied into each."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tables: Sequence[str] = ()) -> None:
         try:
             import psycopg
         except ImportError:
@@ -212,7 +255,19 @@ class SchemaLedgers:
             raise StoreUnavailable(
                 "PostgreSQL does not answer; check that it runs and that the URL is right.", unsure=False
             ) from None
+        self._tables = [self._found(name) for name in tables]
         self._refuse_without_right()
+
+    def _found(self, name: str) -> tuple[str, str]:
+        """Return the schema and the name of a table, as this account finds it."""
+        row = self._db.execute(
+            "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE pg_class.oid = to_regclass(%s)",
+            (name,),
+        ).fetchone()
+        if row is None:
+            raise Misuse(f"There is no table {name!r} in this database; --ledger-table names one.")
+        return str(row[0]), str(row[1])
 
     def _refuse_without_right(self) -> None:
         row = self._db.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
@@ -228,7 +283,16 @@ class SchemaLedgers:
         with self._db.transaction():
             migrate(self._db, name)
             self._db.execute(in_schema(CLOCK_TABLE, name))
+            for schema, table in self._tables:
+                self._copy_table(name, schema, table)
         return name
+
+    def _copy_table(self, to: str, schema: str, table: str) -> None:
+        from psycopg import sql
+
+        own, theirs = sql.Identifier(to, table), sql.Identifier(schema, table)
+        self._db.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(own, theirs))
+        self._db.execute(sql.SQL("INSERT INTO {} OVERRIDING SYSTEM VALUE SELECT * FROM {}").format(own, theirs))
 
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         import psycopg
@@ -236,6 +300,9 @@ class SchemaLedgers:
         db = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
         clock = PushedClock(lambda now: _tell(db, name, now), at)
         return open_store(_with(self._within(name), schema=name), clock=clock).engine, clock
+
+    def url(self, name: str) -> str:
+        return self._within(name)
 
     def forget(self, name: str) -> None:
         self._db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())

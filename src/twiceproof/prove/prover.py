@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import logging
-import os
-import signal
-import sys
-import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
 
-import msgspec
 from msgspec import structs
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse
 from ..flows.flow import Flow
-from .checklist.rules import drawn_in_key
-from .clocks import BEGINNING
-from .diagnosis import WrongDeclaration, declarations, refuse_elsewhere, refuse_other, refuse_unfit, wrong_declarations
+from ..stores.base import Engine
+from ..stores.open import sqlite_file
+from .checklist.search import drawn_in_key
+from .child import ChildVanished, in_child
+from .clocks import BEGINNING, ManualClock
+from .diagnosis import (
+    WrongDeclaration,
+    declarations,
+    refuse_clean_run,
+    refuse_elsewhere,
+    refuse_other,
+    wrong_declarations,
+)
 from .ledgers import ledgers_at
 from .network_guard import NetworkGuard
 from .report import ProofReport
-from .scenarios.real_processes import RealPlay
+from .scenarios.real_processes import RealScenario
 from .scenarios.scenario import (
     ACTS,
     BODY,
@@ -44,92 +44,12 @@ from .scenarios.scenario import (
 from .scenarios.simulated import OVER, SimulatedScenario
 from .socket_guard import AllowedDestinations, import_libpq
 from .target import ProofTarget, other_payload
+from .worlds.broker import is_open as is_broker_open
 from .worlds.stand_in import open_places
-from .worlds.world import LosesAnswers, World, losing, unanswered
+from .worlds.table import LedgerTables
+from .worlds.world import ForgetsKeys, LosesAnswers, World, Worlds, forgetting, losing, unanswered
 
-__all__ = ["ChildVanished", "Prover", "in_child"]
-
-
-T = TypeVar("T")
-
-
-class ChildVanished(RuntimeError):
-    """The child ended without an answer."""
-
-
-def in_child(
-    work: Callable[[], T],
-    kind: type[T],
-    *,
-    seconds: float = 60.0,
-    aloud: bool = True,
-    guard: NetworkGuard | None = None,
-) -> T:
-    """Call a function in a forked child and return its answer, which travels as JSON.
-
-    A child that takes too long is killed. `guard` limits its connections. Its output is not the parent's: it goes to
-    stderr, or nowhere unless `aloud`.
-    """
-    sys.stdout.flush()  # or every child would flush the same buffered lines
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the child needs none of the parent's threads
-        child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _answer(work, writing, seconds, aloud, guard)
-    os.close(writing)
-    try:
-        with os.fdopen(reading, "rb") as pipe:
-            text = pipe.read() if guard is None else guard.follow(pipe.fileno())
-    except BaseException:  # the proof is interrupted: the scenario must not go on changing what is being restored
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        _, status = os.waitpid(child, 0)
-    if not text:
-        raise ChildVanished(f"the play ended without an answer ({_ending(status)})")
-    return msgspec.json.decode(text, type=kind)
-
-
-def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool, guard: NetworkGuard | None) -> None:
-    """Never returns: the child must not unwind the parent's stack."""
-    code = 1
-    _print_elsewhere(aloud)
-    gc.freeze()  # a collection would touch, and so copy, every page of the parent's memory
-    try:
-        for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        if guard is not None:
-            guard.enter()
-        text = msgspec.json.encode(work())
-        with os.fdopen(writing, "wb") as pipe:
-            pipe.write(text)
-        code = 0
-    except BaseException:  # noqa: BLE001 - any error is reported here or nowhere
-        traceback.print_exc(file=sys.stderr)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _print_elsewhere(aloud: bool) -> None:
-    """Redirect output, also that of started programs."""
-    if not aloud:
-        logging.disable()  # a hundred scenarios would each report that they were killed
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError):  # a process may have no stderr
-        os.dup2(2 if aloud else nowhere, 1)
-    sys.stdout = sys.stderr if aloud else os.fdopen(nowhere, "w")
-
-
-def _ending(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return "it took too long" if number == signal.SIGALRM else f"signal {number}"
-    return f"exit code {os.WEXITSTATUS(status)}"
+__all__ = ["Prover"]
 
 
 TRIES = 3  # for scenarios whose threads never reached the point of their fault
@@ -138,7 +58,9 @@ WORST = ("twice", "lost", "differs", "stuck", "failed", "broken")  # in this ord
 
 
 class Prover:
-    """Runs the scenarios. `only` picks one by name; `budget` is in seconds, and the report says what it left out."""
+    """Runs the scenarios. `only` picks one by name; `budget` is in seconds, and the report says what it left out.
+
+    `tables` lie in the ledger's own database, and are copied into that of each scenario."""
 
     def __init__(
         self,
@@ -150,11 +72,14 @@ class Prover:
         budget: float | None = None,
         depth: int = 2,
         processes: bool = False,
+        tables: Sequence[str] = (),
         clock: Clock = system_clock,
         shown: Shown = lambda done, planned, name: None,
     ) -> None:
         self._target = target
-        self._world = world
+        self._tables = LedgerTables(tables)
+        self._table_names = tuple(tables)
+        self._world = Worlds([world, self._tables]) if tables else world
         self._store = "memory://" if store == "memory" else store
         self._only = only
         self._budget = budget
@@ -173,7 +98,8 @@ class Prover:
         """Run all scenarios. The outside is restored, and all private ledgers are removed."""
         if self._processes and self._store.startswith("memory:"):
             raise Misuse("Processes of their own share no memory; leave --store out, or name a server's.")
-        self._ledgers = ledgers_at(self._store)
+        source = sqlite_file(self._target.app.settings.store) if self._table_names else None
+        self._ledgers = ledgers_at(self._store, self._table_names, source)
         try:
             return self._run()
         finally:
@@ -183,8 +109,8 @@ class Prover:
     def _run(self) -> ProofReport:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
         before = self._looked_at_first()
-        clean = self._play(CLEAN)
-        refuse_unfit(clean, before, self._target)
+        clean = self._outcome_of(CLEAN)
+        refuse_clean_run(clean, before, self._target, self._table_names)
         clean = self._confirmed(clean)
         self._exchanges = [
             (world, number, asked) for world in losing(self._world) for number, asked in enumerate(world.exchanges(), 1)
@@ -197,15 +123,15 @@ class Prover:
             self._shown(len(verdicts), self._planned(plan), scenario.name)
             beside = plan.beside(scenario)
             self._compared[scenario.name] = beside.name
-            verdict = judge(scenario, self._play(scenario), self._play(beside), before)
+            verdict = judge(scenario, self._outcome_of(scenario), self._outcome_of(beside), before)
             if self._is_doubtful(scenario, verdict) and self._die_in_earnest(scenario):
-                verdict = judge(scenario, self._play(scenario), self._play(beside), before)
+                verdict = judge(scenario, self._outcome_of(scenario), self._outcome_of(beside), before)
             verdicts.append(verdict)
         return self._report(clean, before, self._planned(plan), verdicts)
 
     def _confirmed(self, clean: ScenarioOutcome) -> ScenarioOutcome:
         """Checked by a second clean run, as late as after two kills. A result that differs then is not compared."""
-        again = self._played(CLEAN, begins=BEGINNING + 2 * (self._target.flow.policy.lease + OVER))
+        again = self._run_scenario(CLEAN, begins=BEGINNING + 2 * (self._target.flow.policy.lease + OVER))
         refuse_other(clean, again)
         self._compares_result = clean.result == again.result
         self._outcomes[CLEAN.name] = self._comparable(clean)
@@ -231,13 +157,14 @@ class Prover:
 
     def _first_look(self, ledger: str) -> dict[str, int]:
         self._ledgers.open(ledger)
+        self._tables.open(self._ledgers.url(ledger))
         return self._world.look()
 
     def _report(
         self, clean: ScenarioOutcome, before: dict[str, int], planned: int, verdicts: list[Verdict]
     ) -> ProofReport:
         worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
-        beats: tuple[TimelineEvent, ...] = self._outcomes[worst.scenario].beats if worst else ()
+        events: tuple[TimelineEvent, ...] = self._outcomes[worst.scenario].events if worst else ()
         flow = self._target.flow
         return ProofReport(
             flow.name,
@@ -248,11 +175,13 @@ class Prover:
             gained(before, clean.seen),
             _unobserved(clean),
             self._wrong(verdicts),
-            beats,
+            events,
             worst.scenario if worst else "",
-            drawn_in_key(flow.asking),
+            drawn_in_key(flow.claim_requests),
             "kernel" if self._asks_kernel else "python",
             self._compares_result,
+            clean.state,
+            clean.result,
             tuple(self._unanswered),
         )
 
@@ -266,7 +195,14 @@ class Prover:
         asked = [asked for _, _, asked in self._exchanges]
         target = self._target
         can_change = other_payload(target.flow, target.args, target.kwargs) is not None
-        return ScenarioPlan(clean, can_change, asked, 1 + len(target.then), self._depth, isinstance(target.flow, Flow))
+        events, undoes = 1 + len(target.then), isinstance(target.flow, Flow)
+        erring = [
+            number
+            for number, (world, _, request) in enumerate(self._exchanges, 1)
+            if isinstance(world, ForgetsKeys) and world.repeats_errors_to(request)
+        ]
+        window = max((one.window for one in forgetting(self._world)), default=0.0)
+        return ScenarioPlan(clean, can_change, asked, events, self._depth, undoes, is_broker_open(), erring, window)
 
     def _chosen(self, plan: ScenarioPlan) -> Iterator[Scenario]:
         """A scenario that was asked for is planned only as far as needed:
@@ -274,7 +210,7 @@ class Prover:
         later ones are known only after running others.
         """
         names = []
-        for scenario in plan.scenarios(self._play):
+        for scenario in plan.scenarios(self._outcome_of):
             if self._only in ("", scenario.name):
                 yield scenario
             if scenario.name == self._only:
@@ -287,15 +223,15 @@ class Prover:
         """As far as known from what has run."""
         return 1 if self._only else sum(1 for _ in plan.scenarios(lambda scenario: self._outcomes.get(scenario.name)))
 
-    # -- playing ---------------------------------------------------------------------------------
+    # -- running scenarios --------------------------------------------------------------------------
 
-    def _play(self, scenario: Scenario) -> ScenarioOutcome:
+    def _outcome_of(self, scenario: Scenario) -> ScenarioOutcome:
         if scenario.name not in self._outcomes:
-            outcome = self._played(scenario)
+            outcome = self._run_scenario(scenario)
             for _ in range(TRIES - 1):
                 if outcome.error or not is_missed(scenario, outcome):
                     break
-                outcome = self._played(scenario)
+                outcome = self._run_scenario(scenario)
             self._outcomes[scenario.name] = self._comparable(outcome)
         return self._outcomes[scenario.name]
 
@@ -308,26 +244,28 @@ class Prover:
             return False
         if verdict.good:
             return len(scenario.scripts) == 1 and all(fault.what != "lose" for fault in scenario.scripts[0])
-        return any(beat.what == BODY and beat.world.keys() & verdict.extra for beat in self._play(scenario).beats)
+        return any(
+            event.what == BODY and event.world.keys() & verdict.extra for event in self._outcome_of(scenario).events
+        )
 
     def _die_in_earnest(self, scenario: Scenario) -> bool:
         """The same with real processes; False where that cannot be compared, because the outside is in memory."""
         if self._lies_in_memory is None:  # shown by a clean run: a killed one may leave nothing to see
-            self._lies_in_memory = bool(self._played(CLEAN, real=True).error)
+            self._lies_in_memory = bool(self._run_scenario(CLEAN, real=True).error)
         if self._lies_in_memory:
             return False
-        outcome = self._played(scenario, real=True)
+        outcome = self._run_scenario(scenario, real=True)
         if outcome.error or is_missed(scenario, outcome):
             return False
         self._outcomes[scenario.name] = self._comparable(outcome)
         return True
 
-    def _played(self, scenario: Scenario, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
+    def _run_scenario(self, scenario: Scenario, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
         self._world.reset()
         name = self._ledgers.prepare()
         guard = NetworkGuard(self._allowed)
         try:
-            with self._losing(scenario) as lost:
+            with self._disturbing(scenario) as lost:
                 outcome = in_child(
                     lambda: self._perform(scenario, name, real or self._processes, begins),
                     ScenarioOutcome,
@@ -344,23 +282,42 @@ class Prover:
         return structs.replace(outcome, cut=tuple(guard.cut))
 
     @contextmanager
-    def _losing(self, scenario: Scenario) -> Iterator[list[bool]]:
-        """One answer from the outside is lost; whether that happened is known afterwards."""
-        lost: list[bool] = []
-        if not scenario.loses:
-            yield lost
+    def _disturbing(self, scenario: Scenario) -> Iterator[list[bool]]:
+        """One answer from the outside is lost, or an error; whether that happened is known afterwards."""
+        happened: list[bool] = []
+        which = scenario.loses or scenario.errs
+        if not which:
+            yield happened
             return
-        world, number, _ = self._exchanges[scenario.loses - 1]
-        world.lose(number)
-        yield lost
-        lost.append(len(world.exchanges()) >= number)
+        world, number, _ = self._exchanges[which - 1]
+        if scenario.loses:
+            world.lose(number)
+        elif isinstance(world, ForgetsKeys):
+            world.err(number)
+        yield happened
+        happened.append(len(world.exchanges()) >= number)
 
     def _perform(self, scenario: Scenario, ledger: str, real: bool, begins: float) -> ScenarioOutcome:
         """In the child. Nothing is closed: the child exits, and the parent removes its ledger."""
+        self._tables.open(self._ledgers.url(ledger))
         if real:
-            return RealPlay(self._target, scenario, partial(self._ledgers.open, ledger), self._world.look, begins).run()
-        engine, clock = self._ledgers.open(ledger, begins)
+            return RealScenario(self._target, scenario, partial(self._opened, ledger), self._world.look, begins).run()
+        engine, clock = self._opened(ledger, begins)
         return SimulatedScenario(self._target, scenario, engine, clock, self._world.look).run()
+
+    def _opened(self, ledger: str, at: float) -> tuple[Engine, ManualClock]:
+        """Providers forget keys by the scenario's clock."""
+        engine, clock = self._ledgers.open(ledger, at)
+        providers = forgetting(self._world)
+
+        def tell(wall: float) -> None:
+            for one in providers:
+                one.set_time(wall)
+
+        if providers:
+            tell(clock.wall)
+            clock.told = tell
+        return engine, clock
 
 
 def _shown(store: str) -> str:
@@ -369,8 +326,8 @@ def _shown(store: str) -> str:
 
 
 def _unobserved(clean: ScenarioOutcome) -> tuple[str, ...]:
-    acted = [beat for beat in clean.beats if beat.what.endswith(ACTS)]
-    seen = {beat.what.removesuffix(ACTS) for beat in acted if beat.world}
+    acted = [event for event in clean.events if event.what.endswith(ACTS)]
+    seen = {event.what.removesuffix(ACTS) for event in acted if event.world}
     return tuple(dict.fromkeys(step for step in clean.effects if step not in seen))
 
 

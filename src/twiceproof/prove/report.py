@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from msgspec import Struct
@@ -41,6 +41,8 @@ class ProofReport(Struct, frozen=True):
     clocks: tuple[str, ...] = ()  # calls in the key function that no scenario changes: a later delivery has another key
     guard: str = "kernel"  # what enforced the network guard: "python" covers only Python's sockets and psycopg
     compares_result: bool = True  # not where two clean runs return different results, such as ids
+    state: str = ""  # of one clean run
+    result: str = ""  # of one clean run, as JSON
     unanswered: tuple[str, ...] = ()  # reads for which a stand-in had no answer, so that they found nothing
 
     @property
@@ -78,6 +80,8 @@ GROUPS = (
     ("kill-effect", "killed before every step, and between its effect and its record"),
     ("answer-lost-", "every request to the outside carried out, and its answer lost"),
     ("lost-", "the answer of every step lost"),
+    ("error-again-", "every request to a provider carried out, and answered with an error that it repeats"),
+    ("forgotten-", "killed between effect and record, and taken up when providers have forgotten keys"),
     ("order-", "the events in every order, beside the order given"),
     ("paused-", "paused past the lease at every step, then woken"),
 )
@@ -124,12 +128,18 @@ def _difference(verdict: Verdict) -> str:
     return "; ".join(more + less) or verdict.detail
 
 
-def wrong_lines(report: ProofReport) -> Iterator[str]:
-    """Wrong declarations, and what to write instead."""
+def wrong_lines(report: ProofReport, instead: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Wrong declarations, and what to write instead. `instead` has other words for it, by how a step is declared."""
     for one in report.wrong:
         whose = one.step or f"{report.flow}:"
         yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenarios)}."
-        yield f"  Write instead: {one.instead}."
+        asked_in_vain = one.declared == "check" and report.unanswered
+        first = (
+            "First answer what it asks the stand-in, see below. If that is answered, write"
+            if asked_in_vain
+            else "Write"
+        )
+        yield f"  {first} instead: {(instead or {}).get(one.declared) or one.instead}."
 
 
 def unanswered_lines(report: ProofReport) -> Iterator[str]:
@@ -148,32 +158,32 @@ def _some(names: tuple[str, ...], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def timeline(beats: tuple[TimelineEvent, ...]) -> Iterator[str]:
+def timeline(events: tuple[TimelineEvent, ...]) -> Iterator[str]:
     """One column per process, in order of time."""
-    for number, beat in enumerate(beats, 1):
-        gained = ", ".join(f"{what} +{count}" for what, count in beat.world.items())
-        yield f"{number:>4}  {'          │' * (beat.process - 1)}process {beat.process}: {beat.what}" + (
+    for number, event in enumerate(events, 1):
+        gained = ", ".join(f"{what} +{count}" for what, count in event.world.items())
+        yield f"{number:>4}  {'          │' * (event.process - 1)}process {event.process}: {event.what}" + (
             f"  → {gained}" if gained else ""
         )
 
 
 def closing_line(report: ProofReport) -> str:
-    played = len(report.verdicts)
-    if not played:
+    count = len(report.verdicts)
+    if not count:
         return "NOTHING PROVED: the time was up when one clean run was done; give more of it."
     share = "" if report.complete else f" of at least {report.planned}, for want of time"
     if not report.good:
         bad = len(report.bad)
-        return f"NOT SAFE to repeat: of {_scenarios(played)} played{share}, {bad} ended otherwise than one clean run."
+        return f"NOT SAFE to repeat: of {_scenarios(count)} run{share}, {bad} ended otherwise than one clean run."
     missed = sum(one.word == "missed" for one in report.verdicts)
     parked = sum(one.word == "parked" for one in report.verdicts)
     passed_over = f" ({missed} of them never reached their fault)" if missed else ""
     waits = f"; in {parked} of them the run waits for a person, because the outcome cannot be known" if parked else ""
-    plays = f"{_scenarios(played)} played{share}{passed_over}"
+    tried = f"{_scenarios(count)} run{share}{passed_over}"
     safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
     if report.clocks:
         safe += " for as long as its key stays the same"
-    return f"{safe}: {plays}, nothing happened twice and nothing was lost{waits}."
+    return f"{safe}: {tried}, nothing happened twice and nothing was lost{waits}."
 
 
 def _scenarios(count: int) -> str:

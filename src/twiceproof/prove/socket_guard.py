@@ -243,7 +243,7 @@ class SocketGuard:
     def _refuse(self, place: str) -> None:
         if self._allowed.judge(place) == "no":
             self._tell("-", place)
-        raise ConnectionRefusedError(errno.ECONNREFUSED, f"prove lets no play connect to {place}")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, f"prove lets no scenario connect to {place}")
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class SocketGuard:
     def _refuse_name(self, host: Any, port: Any) -> None:
         place = f"{host_written(host)}:{port}".rstrip(":")
         self._tell("-", place)
-        raise socket.gaierror(socket.EAI_NONAME, f"prove lets no play look up {place}")
+        raise socket.gaierror(socket.EAI_NONAME, f"prove lets no scenario look up {place}")
 
     # -- libpq -----------------------------------------------------------------------------------
 

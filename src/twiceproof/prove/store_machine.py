@@ -86,7 +86,8 @@ class StoreMachine(RuleBasedStateMachine):
         batch=st.lists(acts, min_size=1, max_size=3, unique_by=lambda act: (act.kind, act.key)),
     )
     def write(self, space: str, batch: list[StoreAct]) -> None:
-        self._write([self._writes(Address(space, self._kind(act.kind), act.key), act) for act in batch])
+        fitting = batch[: min(store.batch_limit for store in self.stores)]
+        self._write([self._writes(Address(space, self._kind(act.kind), act.key), act) for act in fitting])
 
     @precondition(lambda self: self.seen)
     @rule(nth=st.integers(0, 7), act=acts)

@@ -22,18 +22,18 @@ from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..operations import Operation
 
-__all__ = ["Given", "GuardedFunction", "ProofTarget", "other_payload", "spread", "target_of"]
+__all__ = ["Given", "GuardedFunction", "ProofTarget", "app_of", "other_payload", "spread", "target_of"]
 
 
 class GuardedFunction:
     """A guarded function as a scenario uses it. It has no waits, so nothing can be started and left waiting."""
 
-    def __init__(self, once: Once, parts: Runtime | None) -> None:
+    def __init__(self, once: Once, runtime: Runtime | None) -> None:
         self.once = once
-        self.parts: Any = parts  # None: its app was not found, which is reported before anything runs
+        self.runtime: Any = runtime  # None: its app was not found, which is reported before anything runs
         self.name = once.policy.operation
         self.policy = once.policy
-        self.asking = once.asking
+        self.claim_requests = once.claim_requests
         self.inputs = Inputs(once.function, self.name)
         self._results = ResultType(once.function, self.name)
 
@@ -45,8 +45,8 @@ class GuardedFunction:
         return self.once.key(args, kwargs)
 
     def handle(self, key: str) -> Handle:
-        at = self.once.asking.address(key)
-        return GuardedHandle(self.parts, at, self._results)
+        at = self.once.claim_requests.address(key)
+        return GuardedHandle(self.runtime, at, self._results)
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[Handle]:
         raise Misuse(f"{self.name} is under @app.once, where nothing waits; leave --callback and --approve out.")
@@ -59,7 +59,7 @@ class GuardedHandle(Handle):
         state = yield from super().state()
         if state != FAILED:
             return state
-        record = (yield from self.parts.store.read(self.at)).record
+        record = (yield from self.runtime.store.read(self.at)).record
         fault = claim_of(record).fault if record is not None else None
         return "retryable" if fault is not None and fault.retryable else state
 
@@ -119,13 +119,19 @@ class ProofTarget(Struct, frozen=True):
     then: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()  # later events of the same object
     callbacks: dict[str, Any] = {}  # payloads for the run's waits, by name
     approve: tuple[str, ...] = ()  # approvals that are approved
+    reject: tuple[str, ...] = ()  # approvals that are rejected
+    may_be_idle: bool = False  # whether one clean run may change nothing outside
     ends: str = DONE  # the expected state of one clean run: a run that fails by mistake would prove nothing
     real: tuple[str, ...] = ()  # hosts that may be reached without a stand-in
 
     @property
     def acting(self) -> list[Step | Once]:
         """What has effects: the app's steps, and the guarded function itself."""
-        return [*self.app.steps, *([self.flow.once] if isinstance(self.flow, GuardedFunction) else [])]
+        return [
+            *self.app.steps,
+            *self.app.transactions,
+            *([self.flow.once] if isinstance(self.flow, GuardedFunction) else []),
+        ]
 
 
 def target_of(function: Any, *args: Any, **kwargs: Any) -> ProofTarget:
@@ -133,7 +139,7 @@ def target_of(function: Any, *args: Any, **kwargs: Any) -> ProofTarget:
     if flow is None:
         raise Misuse("prove needs a function under @app.flow or @app.once; name one, such as shop:sync_order.")
     _refuse_changing(flow.key(args, kwargs), flow.key(args, kwargs))  # arguments that do not fit are reported here too
-    return ProofTarget(_app_of(flow), flow, function, args, kwargs)
+    return ProofTarget(app_of(flow), flow, function, args, kwargs)
 
 
 def _refuse_changing(key: str, again: str) -> None:
@@ -169,14 +175,14 @@ def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _flow_of(function: Any) -> Flow | GuardedFunction | None:
     flow, once = getattr(function, "flow", None), getattr(function, "once", None)
     if isinstance(once, Once):
-        return GuardedFunction(once, next((app.parts for app in _apps(once.function) if _knows(app, once)), None))
+        return GuardedFunction(once, next((app.runtime for app in _apps(once.function) if _knows(app, once)), None))
     return flow if isinstance(flow, Flow) else None
 
 
-def _app_of(flow: Flow | GuardedFunction) -> App:
-    for app in _apps(flow.function):
-        if app.parts is flow.parts:
-            return app
+def app_of(flow: Flow | GuardedFunction) -> App:
+    """A flow's app is known to it, also where a function made both. That of a guarded function is looked for."""
+    if flow.runtime is not None and isinstance(flow.runtime.root.app, App):
+        return flow.runtime.root.app
     raise Misuse(f"The app of {flow.name} was not found beside it; keep it in a variable of the same module.")
 
 

@@ -73,6 +73,21 @@ def test_a_transaction_that_nobody_undoes_is_found(tmp_path: Path, undo: bool, f
         assert [finding.rule for finding in check_app(app)] == found
 
 
+@pytest.mark.parametrize(("resources", "found"), [("", ["unkept-result"]), ("dir://{}", [])])
+def test_a_result_of_any_size_needs_a_place(tmp_path: Path, resources: str, found: list[str]) -> None:
+    with App("memory://", resources=resources.format(tmp_path)) as app:
+
+        @app.step(repeat="safe")
+        def report(path: str) -> bytes:
+            return Path(path).read_bytes()
+
+        @app.flow(key="report:{path}")
+        def keep(path: str) -> int:
+            return len(report(path))
+
+        assert [finding.rule for finding in check_app(app)] == found
+
+
 def test_a_flow_whose_source_cannot_be_read_is_passed_over() -> None:
     with App("memory://") as app:
         space: dict[str, Any] = {}
@@ -87,6 +102,40 @@ def test_the_command_says_file_and_line_why_and_what_instead(monkeypatch: pytest
     assert done.exit_code == 1
     assert re.search(r"tests/unit/prove/apps/unsafe_shop.py:\d+: unit-of-work: no_unit: ", done.output)
     assert "Why: " in done.output and "Instead: " in done.output
+
+
+def test_what_to_write_instead_names_the_provider_that_was_found() -> None:
+    told = {(one.where, one.instead) for one in check_app(unsafe_shop.app) if one.rule == "window-too-long"}
+    row = 'Let its row decide: repeat=provider("{0}"), or http.post(…, provider="{0}") without repeat=.'
+    assert told == {
+        ("mails_with_a_day", row.format("brevo")),
+        ("pays_with_two_months", row.format("qonto")),
+    }
+
+
+def test_the_command_lists_how_each_step_may_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    done = CliRunner().invoke(cli, ["check", "tests.unit.prove.apps.described_shop:app", "--steps", "--json"])
+    told = {one["step"]: one["repeat"] for one in msgspec.json.decode(done.output)["steps"]}
+    assert told == {
+        "pays": "keyed",
+        "refunds": "keyed",
+        "pays_by_its_own_word": "keyed",
+        "saves": "safe",
+        "invoices": "check",
+        "mails": "never",
+        "mails_and_looks": "check",
+        "mails_by_draft": "check",
+        "mails_by_gmail": "check",
+        "changes": "safe",
+        "changes_by_mark": "check",
+        "chooses": "",
+        "counts": "safe",
+        "decides": "never",
+    }
+    shown = CliRunner().invoke(cli, ["check", "tests.unit.prove.apps.described_shop:app", "--steps"]).output
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["pays", "keyed", "refunds"] in rows and ["chooses", "as", "its", "effect", "says", "-"] in rows
 
 
 def test_the_command_answers_in_json_and_is_content_with_a_safe_app(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""No connection of a played process leaves for anything but a world, whatever the client.
+"""No connection of a scenario leaves for anything but a world, whatever the client.
 
 The real outside is a listener on 127.0.0.2 that counts who comes.
 """
@@ -27,8 +27,9 @@ from msgspec import structs
 
 from twiceproof import App
 from twiceproof.errors import Misuse
+from twiceproof.prove.child import in_child
 from twiceproof.prove.network_guard import NetworkGuard
-from twiceproof.prove.prover import Prover, in_child
+from twiceproof.prove.prover import Prover
 from twiceproof.prove.report import ProofReport
 from twiceproof.prove.socket_guard import AllowedDestinations
 from twiceproof.prove.target import target_of
@@ -130,7 +131,7 @@ def reaching(order: dict[str, Any]) -> None:
     act(order)
 
 
-def played(how: Callable[[], Any], *worlds: World, **said: Any) -> ProofReport:
+def proved_by(how: Callable[[], Any], *worlds: World, **said: Any) -> ProofReport:
     global reach
     reach = how
     proved = structs.replace(target_of(reaching, {"id": 1}), **said)
@@ -195,23 +196,23 @@ def _client(name: str, listener: Listener) -> Callable[[], Any]:
 @pytest.mark.parametrize("name", [*ASYNC, *BLOCKING])
 def test_a_client_that_calls_an_address_is_refused_before_it_is_outside(outside: Listener, name: str) -> None:
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}.*--real 127\.0\.0\.2"):
-        played(_client(name, outside))
+        proved_by(_client(name, outside))
     assert outside.count == 0
 
 
 @pytest.mark.parametrize("name", ["httpx", "socket"])
 def test_the_same_client_may_reach_it_if_that_is_said(outside: Listener, name: str) -> None:
     for said in (OUTSIDE, f"{OUTSIDE}:{outside.port}"):
-        assert played(_client(name, outside), real=(said,)).good
+        assert proved_by(_client(name, outside), real=(said,)).good
     assert outside.count > 0
     with pytest.raises(Misuse, match="reached for"):
-        played(_client(name, outside), real=(f"{OUTSIDE}:{outside.port + 1}",))
+        proved_by(_client(name, outside), real=(f"{OUTSIDE}:{outside.port + 1}",))
 
 
 @pytest.mark.parametrize("name", [*ASYNC, *BLOCKING])
 def test_a_world_that_is_declared_by_address_meets_every_client(outside: Listener, name: str) -> None:
     with HttpWorld([f"{OUTSIDE}:{outside.port}"]) as world:
-        assert played(_client(name, outside), world).good
+        assert proved_by(_client(name, outside), world).good
     assert outside.count == 0
 
 
@@ -238,7 +239,7 @@ def test_a_name_that_is_given_to_the_socket_itself_is_met_or_refused() -> None:
         ask()
         assert list(world.look()) == ["POST api.shop.test/x"]
     with pytest.raises(Misuse, match=r"reached for api\.shop\.test:80"):
-        played(ask)
+        proved_by(ask)
 
 
 # -- clients that do not use Python's socket -----------------------------------------------------
@@ -268,10 +269,10 @@ def test_a_client_that_brings_its_own_sockets_is_refused_too(
     outside: Listener, how: Callable[[Listener], None]
 ) -> None:
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
-        played(lambda: how(outside))
+        proved_by(lambda: how(outside))
     assert outside.count == 0
     with suppress(psycopg.Error):
-        how(outside)  # the twin: nothing stands in its way once nobody plays
+        how(outside)  # the twin: nothing stands in its way once no scenario runs
     assert outside.count > 0
 
 
@@ -281,7 +282,7 @@ def test_libpq_is_refused_without_the_kernels_help_as_well(
 ) -> None:
     monkeypatch.setattr("twiceproof.prove.network_guard.is_known", lambda: False)
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
-        played(lambda: how(outside))
+        proved_by(lambda: how(outside))
     assert outside.count == 0
 
 
@@ -291,10 +292,10 @@ def test_where_the_prover_may_not_read_the_plays_memory_python_judges(
 ) -> None:
     monkeypatch.setattr("twiceproof.prove.network_guard._read", lambda thread, at, size: b"")
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
-        played(_client("httpx", outside))
+        proved_by(_client("httpx", outside))
     assert outside.count == 0
     with HttpWorld([f"{OUTSIDE}:{outside.port}"]) as world:
-        assert played(_client("httpx", outside), world).guard == "python"
+        assert proved_by(_client("httpx", outside), world).guard == "python"
 
 
 @pytest.mark.parametrize("name", [*ASYNC, *BLOCKING])
@@ -303,9 +304,9 @@ def test_pythons_own_clients_are_refused_without_the_kernels_help(
 ) -> None:
     monkeypatch.setattr("twiceproof.prove.network_guard.is_known", lambda: False)
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
-        played(_client(name, outside))
+        proved_by(_client(name, outside))
     assert outside.count == 0
-    assert "python" in played(list).guard
+    assert "python" in proved_by(list).guard
 
 
 # -- other kinds of sockets ----------------------------------------------------------------------
@@ -326,7 +327,7 @@ def test_datagrams_stay_here(how: str) -> None:
                 one.send(b"x")
 
     with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{listener.port}"):
-        played(send)
+        proved_by(send)
     assert listener.count == 0
     listener.close()
 
@@ -346,10 +347,10 @@ def test_a_servers_unix_socket_is_outside_and_the_plays_own_is_not(tmp_path: Pat
             ask(path)
 
     with pytest.raises(Misuse, match=r"reached for unix:.*theirs"):
-        played(lambda: ask(tmp_path / "theirs"))
+        proved_by(lambda: ask(tmp_path / "theirs"))
     assert listener.count == 0
-    assert played(lambda: ask(tmp_path / "theirs"), real=(str(tmp_path / "theirs"),)).good
-    assert played(own).good
+    assert proved_by(lambda: ask(tmp_path / "theirs"), real=(str(tmp_path / "theirs"),)).good
+    assert proved_by(own).good
     listener.close()
 
 
@@ -359,7 +360,7 @@ def test_a_server_of_the_plays_own_may_be_reached() -> None:
             socket.create_connection(server.getsockname()).close()
             done.append("met")
 
-    report = played(own)
+    report = proved_by(own)
     assert report.good and report.expected["met"] == 1
 
 
@@ -371,13 +372,13 @@ def test_what_a_worlds_own_function_asks_is_a_world(outside: Listener) -> None:
         _by_socket(outside)
         return []
 
-    assert played(_client("httpx", outside), CallableWorld(look)).good
+    assert proved_by(_client("httpx", outside), CallableWorld(look)).good
     assert outside.count > 0
 
 
 def test_a_stand_in_that_is_open_is_a_world_whoever_looks_at_it(outside: Listener) -> None:
     with HttpWorld([f"{OUTSIDE}:{outside.port}"]) as http:
-        report = played(_client("httpx", outside), CallableWorld(lambda: {**http.look(), "more": 1}, http.reset))
+        report = proved_by(_client("httpx", outside), CallableWorld(lambda: {**http.look(), "more": 1}, http.reset))
     assert report.good and sum(report.expected.values()) == 2
     assert outside.count == 0
 
@@ -387,7 +388,7 @@ def test_a_local_server_that_nobody_declared_is_outside_too(outside: Listener) -
     listener = Listener(socket.socket(), ("127.0.0.1", 0))
     for host in ("localhost", "127.0.0.1", "0.0.0.0"):
         with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.1:{listener.port}"):
-            played(lambda host=host: socket.create_connection((host, listener.port)).close())
+            proved_by(lambda host=host: socket.create_connection((host, listener.port)).close())
     assert listener.count == 0
     listener.close()
 
@@ -400,7 +401,7 @@ def test_a_connection_from_before_the_play_is_not_the_plays_to_use(outside: List
             kept.sendall(b"x")
             done.append("sent")
 
-        report = played(use)
+        report = proved_by(use)
         assert "sent" not in report.expected and report.good
         kept.sendall(b"y")
         assert outside.met[0].recv(100) == b"y"  # and for its owner it is as it was
@@ -413,7 +414,7 @@ def test_a_connection_from_before_that_is_missed_is_told(outside: Listener) -> N
         def using(order: dict[str, Any]) -> None:
             kept.sendall(b"x")
 
-        with pytest.raises(Misuse, match=rf"opened before the play.*127\.0\.0\.2:{outside.port}"):
+        with pytest.raises(Misuse, match=rf"opened before it.*127\.0\.0\.2:{outside.port}"):
             Prover(target_of(using, {"id": 1}), CallableWorld(lambda: list(done)), only="twice").run()
 
 
@@ -422,7 +423,7 @@ def test_a_look_up_of_this_machines_own_name_is_nobodys_business() -> None:
         socket.getaddrinfo("localhost", 80)
         socket.getfqdn()
 
-    assert played(ask).good
+    assert proved_by(ask).good
 
 
 def test_another_scenario_than_the_clean_one_may_reach_nobody_either(outside: Listener) -> None:

@@ -14,10 +14,13 @@ from twiceproof import App, Misuse
 from twiceproof.cli.main import cli
 from twiceproof.cli.prove import WorldOptions
 from twiceproof.effects import http, mail
+from twiceproof.effects.repeat import keyed
 from twiceproof.prove.diagnosis import declarations, refuse_elsewhere
 from twiceproof.prove.fixture import NotSafe, prove
+from twiceproof.prove.prover import Prover
 from twiceproof.prove.report import ProofReport, unanswered_lines
 from twiceproof.prove.scenarios.scenario import ScenarioOutcome, TimelineEvent
+from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.http import HttpWorld
 from twiceproof.prove.worlds.personalities import ProviderWorld
 from twiceproof.prove.worlds.smtp import SmtpWorld
@@ -39,7 +42,7 @@ def proved(flow: Any, world: Any) -> ProofReport:
     return prove(flow, ORDER, world=world, store="memory", depth=1)
 
 
-def played(report: ProofReport, sign: str) -> list[str]:
+def scenarios_of(report: ProofReport, sign: str) -> list[str]:
     return [one.scenario for one in report.verdicts if one.scenario.startswith(sign)]
 
 
@@ -58,8 +61,8 @@ def test_an_effect_is_killed_paused_and_left_without_an_answer(app: App, named: 
 
     with ProviderWorld("stripe") as world:
         report = proved(pay, world)
-    assert played(report, "kill-effect") == ["kill-effect-1-before", "kill-effect-1-after"]
-    assert (played(report, "lost-"), played(report, "paused-"), played(report, "answer-lost")) == (
+    assert scenarios_of(report, "kill-effect") == ["kill-effect-1-before", "kill-effect-1-after"]
+    assert (scenarios_of(report, "lost-"), scenarios_of(report, "paused-"), scenarios_of(report, "answer-lost")) == (
         ["lost-1"],
         ["paused-1"],
         ["answer-lost-1"],
@@ -81,7 +84,7 @@ def test_an_unnamed_effect_of_an_async_flow_is_played_as_well(app: App, tmp_path
         return len(lines.read_text().splitlines()) if lines.exists() else 0
 
     report = prove(log, ORDER, world=seen, reset=wipe, store="memory", depth=1)
-    assert played(report, "lost-") == ["lost-1"]
+    assert scenarios_of(report, "lost-") == ["lost-1"]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,65 @@ def test_a_wrong_effect_is_told_by_its_own_kind(app: App, effect: Any, found: st
     assert found in wrong.found and move in wrong.instead
 
 
+SEARCH = http.find("GET /search?reference={effect_key}", at="items[0]")
+
+
+def paying(app: App, **options: Any) -> Any:
+    @app.effect
+    def charge(order: dict[str, int]) -> http.HttpEffect:
+        return http.post(CHARGES, form={"amount": order["total"]}, **options)
+
+    @app.flow(key="order:{order[id]}")
+    def pay(order: dict[str, int]) -> str:
+        assert app.flows  # by this name prove finds the app
+        return str(charge(order)["id"])
+
+    return pay
+
+
+@pytest.mark.parametrize("processes", [False, True], ids=["simulated", "real processes"])
+@pytest.mark.parametrize(("looks", "word"), [(True, "same"), (False, "parked")], ids=["with a look", "without"])
+def test_a_provider_repeats_its_errors_and_forgets_its_keys(app: App, looks: bool, word: str, processes: bool) -> None:
+    flow = paying(app, provider="stripe", **({"look": SEARCH} if looks else {}))
+    store = "sqlite" if processes else "memory"
+    for scenario in ("error-again-1", "forgotten-1"):
+        with ProviderWorld("stripe") as world:
+            target = target_of(flow, ORDER)
+            report = Prover(target, world, store=store, only=scenario, depth=1, processes=processes).run()
+        assert [(one.scenario, one.word) for one in report.verdicts] == [(scenario, word)]
+
+
+def test_a_window_that_is_longer_than_the_providers_is_found(app: App) -> None:
+    flow = paying(app, provider="stripe", repeat=keyed(window="60d"))
+    with ProviderWorld("stripe") as world, pytest.raises(NotSafe) as refused:
+        proved(flow, world)
+    assert [one.scenario for one in refused.value.report.bad] == ["forgotten-1"]
+    (wrong,) = refused.value.report.wrong
+    assert wrong.found == 'is declared "keyed" for longer than its provider remembers keys'
+    assert 'repeat=provider("stripe")' in wrong.instead
+
+
+def test_an_upsert_by_external_id_happens_once_however_often_it_is_sent(app: App) -> None:
+    @app.effect
+    def save(order: dict[str, int]) -> http.HttpEffect:
+        url = f"https://shop.my.salesforce.com/services/data/v60.0/sobjects/Order__c/Ext__c/{order['id']}"
+        return http.patch(url, json={"total": order["total"]}, provider="salesforce")
+
+    @app.flow(key="order:{order[id]}")
+    def sync(order: dict[str, int]) -> None:
+        assert app.flows  # by this name prove finds the app
+        save(order)
+
+    with ProviderWorld("salesforce", hosts=["shop.my.salesforce.com"]) as world:
+        assert proved(sync, world).good
+
+
+def test_a_world_without_keys_has_no_such_scenarios(app: App) -> None:
+    with HttpWorld(["api.stripe.com"], honours_keys=True) as world:
+        report = proved(paying(app, provider="stripe"), world)
+    assert scenarios_of(report, "error-again") == scenarios_of(report, "forgotten") == []
+
+
 def test_a_read_that_the_stand_in_could_not_answer_is_told_and_can_be_answered(app: App) -> None:
     @app.effect
     def invoice(order: dict[str, int]) -> http.HttpEffect:
@@ -121,8 +183,12 @@ def test_a_read_that_the_stand_in_could_not_answer_is_told_and_can_be_answered(a
         return str(invoice(order)["id"])
 
     answers: dict[str, Any] = {"POST /invoices": {"body": {"id": "inv-1"}}}
-    with HttpWorld(["books.test"], answers=answers) as world, pytest.raises(NotSafe, match="Not answered: GET books"):
+    with (
+        HttpWorld(["books.test"], answers=answers) as world,
+        pytest.raises(NotSafe, match="Not answered: GET books") as told,
+    ):
         proved(sync, world)
+    assert "First answer what it asks the stand-in" in str(told.value)  # before its probe is called wrong
     answers["GET /invoices*"] = {"body": {"items": [{"id": "inv-1"}]}, "after": "POST /invoices"}
     with HttpWorld(["books.test"], answers=answers) as world:
         report = proved(sync, world)
@@ -160,7 +226,7 @@ def test_a_naive_mail_is_told_what_to_write(app: App) -> None:
 
 def test_the_kind_of_a_step_is_the_one_with_which_it_acted() -> None:
     acted = (TimelineEvent(1, "write 1"), TimelineEvent(1, "charge acts", kind="keyed"))
-    assert declarations([ScenarioOutcome("done", beats=acted)]) == {"charge": "keyed"}
+    assert declarations([ScenarioOutcome("done", events=acted)]) == {"charge": "keyed"}
 
 
 @pytest.mark.parametrize(("place", "option"), [("mail.test:587", "--smtp"), ("mail.test:993", "--imap")])

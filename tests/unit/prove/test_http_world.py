@@ -296,21 +296,21 @@ def test_a_safe_post_is_still_found_out_and_never_is_the_last_advice(world: Http
 
 def test_a_put_with_another_body_is_advised_to_send_the_same_and_not_to_give_up() -> None:
     effect = "PUT api.shop.test/orders/1 #bbbb"
-    beats = (
+    events = (
         TimelineEvent(1, "save acts", {"PUT api.shop.test/orders/1 #aaaa": 1}),
         TimelineEvent(2, "save acts", {effect: 1}),
     )
     verdict = Verdict("lost-1", "", "twice", "done", {effect: 1}, {}, "", 1, 2)
-    clean = ScenarioOutcome("done", beats=beats[:1], seen={"PUT api.shop.test/orders/1 #aaaa": 1})
-    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, ScenarioOutcome("done", beats=beats), clean)])
+    clean = ScenarioOutcome("done", events=events[:1], seen={"PUT api.shop.test/orders/1 #aaaa": 1})
+    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, ScenarioOutcome("done", events=events), clean)])
     assert "another body" in wrong.found and "same body" in wrong.instead and "never" not in wrong.instead
 
 
 def test_a_put_that_comes_late_and_overwrites_is_advised_to_be_compared() -> None:
     effect = "PUT api.shop.test/orders/1 #aaaa"
     between = TimelineEvent(2, "change acts", {"PUT api.shop.test/orders/1 #bbbb": 1})
-    beats = (TimelineEvent(1, "save acts", {effect: 1}), between, TimelineEvent(1, "save acts", {effect: 1}))
+    events = (TimelineEvent(1, "save acts", {effect: 1}), between, TimelineEvent(1, "save acts", {effect: 1}))
     verdict = Verdict("paused-1", "", "twice", "done", {effect: 1}, {}, "", 2, 3)
-    clean = ScenarioOutcome("done", beats=beats[:2], seen={effect: 1, **between.world})
-    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, ScenarioOutcome("done", beats=beats), clean)])
+    clean = ScenarioOutcome("done", events=events[:2], seen={effect: 1, **between.world})
+    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, ScenarioOutcome("done", events=events), clean)])
     assert "If-Match" in wrong.instead and "never" not in wrong.instead

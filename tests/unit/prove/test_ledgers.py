@@ -1,4 +1,4 @@
-"""The plays' ledgers: one each, on any store, and nothing of them left behind; what is not empty is not touched."""
+"""The scenarios' ledgers: one each, on any store, and nothing of them left behind; what is not empty is not touched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twiceproof.prove.worlds.world import CallableWorld
 ORDER = {"id": 7, "lines": ["a", "b"]}
 
 
-def played(store: str, only: str, flows: Any = unsafe) -> str:
+def verdict_of(store: str, only: str, flows: Any = unsafe) -> str:
     target = target_of(flows.FLOWS[0], ORDER)
     report = Prover(target, CallableWorld(lambda: list(flows.outside)), store=store, only=only).run()
     assert report.store == store.partition(":")[0]
@@ -29,12 +29,12 @@ def played(store: str, only: str, flows: Any = unsafe) -> str:
 
 def test_private_files_are_gone_when_the_proof_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert played("sqlite", "lost-1") == "twice"
+    assert verdict_of("sqlite", "lost-1") == "twice"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_ledger_in_memory_finds_the_same() -> None:
-    assert (played("memory://", "lost-1"), played("memory://", "lost-1", safe)) == ("twice", "same")
+    assert (verdict_of("memory://", "lost-1"), verdict_of("memory://", "lost-1", safe)) == ("twice", "same")
 
 
 @pytest.mark.parametrize("store", ["sqlite:///mine.db", "mysql://x/y", "redis+cluster://localhost"])
@@ -61,7 +61,7 @@ def asked(dsn: str, query: str) -> list[Any]:
 @pytest.mark.parametrize("scenario", ["at-once", "paused-1"])
 def test_postgresql_finds_the_same_and_keeps_nothing(postgres_dsn: str, scenario: str) -> None:
     unsafe_word = "same" if scenario == "at-once" else "twice"
-    assert (played(postgres_dsn, scenario), played(postgres_dsn, scenario, safe)) == (unsafe_word, "same")
+    assert (verdict_of(postgres_dsn, scenario), verdict_of(postgres_dsn, scenario, safe)) == (unsafe_word, "same")
     assert asked(postgres_dsn, SCHEMAS) == [] and asked(postgres_dsn, TABLES) == [0]
 
 
@@ -72,7 +72,7 @@ def test_an_existing_ledger_in_the_same_database_is_not_touched(postgres_dsn: st
     with App(postgres_dsn) as app:
         app.once(key="mine:{number}")(_echo)(1)
     before = asked(postgres_dsn, "SELECT r::text FROM twiceproof.twiceproof_records r ORDER BY id")
-    assert played(postgres_dsn, "lost-1") == "twice"
+    assert verdict_of(postgres_dsn, "lost-1") == "twice"
     assert asked(postgres_dsn, "SELECT r::text FROM twiceproof.twiceproof_records r ORDER BY id") == before != []
     assert asked(postgres_dsn, SCHEMAS) == []
 
@@ -127,7 +127,7 @@ def test_an_account_that_may_not_create_schemas_is_refused(postgres_dsn: str) ->
 @pytest.mark.parametrize("scenario", ["at-once", "paused-1"])
 def test_redis_finds_the_same_in_an_empty_database(redis_url: str, valkey_server: Any, scenario: str) -> None:
     unsafe_word = "same" if scenario == "at-once" else "twice"
-    assert (played(redis_url, scenario), played(redis_url, scenario, safe)) == (unsafe_word, "same")
+    assert (verdict_of(redis_url, scenario), verdict_of(redis_url, scenario, safe)) == (unsafe_word, "same")
     assert valkey_server.call("DBSIZE") == 0
 
 
@@ -135,7 +135,7 @@ def test_redis_finds_the_same_in_an_empty_database(redis_url: str, valkey_server
 def test_a_redis_database_that_holds_anything_is_refused_and_left_alone(redis_url: str, valkey_server: Any) -> None:
     valkey_server.call("SET", "somebody's", "1")
     with pytest.raises(Misuse, match="not empty"):
-        played(redis_url, "lost-1")
+        verdict_of(redis_url, "lost-1")
     assert valkey_server.call("GET", "somebody's") in (b"1", "1") and valkey_server.call("DBSIZE") == 1
 
 

@@ -40,7 +40,7 @@ def upsert(name: str) -> str:
     return name
 
 
-def play(function: Any, scenario: str, **options: Any) -> ProofReport:
+def report_of(function: Any, scenario: str, **options: Any) -> ProofReport:
     return Prover(target_of(function, "Ada"), CallableWorld(lambda: list(outside)), only=scenario, **options).run()
 
 
@@ -50,15 +50,15 @@ def play(function: Any, scenario: str, **options: Any) -> ProofReport:
     [("twice", "same"), ("at-once", "same"), ("kill-effect-1-after", "parked"), ("lost-1", "parked")],
 )
 def test_what_may_never_be_repeated_is_done_once_or_parked(function: Any, scenario: str, word: str) -> None:
-    report = play(function, scenario)
+    report = report_of(function, scenario)
     assert [verdict.word for verdict in report.verdicts] == [word] and report.unobserved == ()
 
 
 @pytest.mark.parametrize("scenario", ["kill-effect-1-after", "lost-1", "paused-1"])
 def test_what_is_declared_safe_is_done_again_and_found_out_if_it_is_not(scenario: str) -> None:
-    report = play(greet_carelessly, scenario)
+    report = report_of(greet_carelessly, scenario)
     assert (report.bad[0].extra, report.wrong[0].step) == ({"Dear Ada": 1}, "greet_carelessly")
-    assert [verdict.word for verdict in play(upsert, scenario).verdicts] == ["same"]
+    assert [verdict.word for verdict in report_of(upsert, scenario).verdicts] == ["same"]
 
 
 @pytest.mark.slow

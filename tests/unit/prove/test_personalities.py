@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from tests.unit.flows.stage import Died, Stage
 from twiceproof import NeedsReview, NotDone, Waiting, env
 from twiceproof.claims.claim import address_of
+from twiceproof.clock import Clock
 from twiceproof.effects import http
-from twiceproof.effects.http_client import pooled
+from twiceproof.effects.http_client import shared_client
 from twiceproof.effects.providers import Provider, normal_key, providers
 from twiceproof.effects.repeat import keyed
 from twiceproof.prove.worlds.personalities import LOST_AT, ProviderWorld
@@ -29,6 +31,7 @@ PATHS = {
     "hubspot-send": "/marketing/v4/email/single-send",
     "graph-calendar": "/me/events",
     "google-calendar": "/calendar/v3/calendars/shop/events",
+    "azure-repeatable": "/emails:send",
 }
 KEYED = [row for row in providers().values() if row.kind == "keyed" and row.place != "client"]
 VERIFIED = [*KEYED, providers()["google-calendar"]]
@@ -39,7 +42,7 @@ def stage() -> Iterator[Stage]:
     made = Stage()
     yield made
     made.close()
-    pooled().close()
+    shared_client().close()
 
 
 @pytest.fixture
@@ -49,9 +52,9 @@ def world(request: pytest.FixtureRequest) -> Iterator[ProviderWorld]:
         yield made
 
 
-def described(row: Provider, **options: Any) -> http.HttpEffect:
+def described(row: Provider, *, amount: int = 5, **options: Any) -> http.HttpEffect:
     path = PATHS.get(row.id, "/v1/payments")
-    return http.post(f"https://api.{row.id}.test{path}", json={"amount": 5}, provider=row, **options)
+    return http.post(f"https://api.{row.id}.test{path}", json={"amount": amount}, provider=row, **options)
 
 
 def paying(stage: Stage, make: Callable[[], http.HttpEffect], *, is_async: bool = False, **process: Any) -> Any:
@@ -146,7 +149,8 @@ def test_a_process_killed_between_effect_and_record_does_not_pay_twice(
 
 # -- windows -------------------------------------------------------------------------------------
 
-WINDOWS = [providers()[name] for name in ("brevo", "qonto", "paypal-orders", "stripe", "adyen", "paypal-payments")]
+SPANS = ("azure-repeatable", "brevo", "qonto", "paypal-orders", "stripe", "adyen", "paypal-payments")  # 5 min to 45 d
+WINDOWS = [providers()[name] for name in SPANS]
 
 
 @pytest.mark.parametrize("world", WINDOWS, indirect=True, ids=lambda row: row.window)
@@ -169,6 +173,48 @@ def test_a_window_that_is_over_is_followed_by_a_look_or_a_review(
         with pytest.raises(NeedsReview, match=r"forgets keys|nothing says how to look"):
             finished(stage, again, world)
     assert (writes(world), sum(world.look().values())) == (1, 1)
+
+
+REPEATABLE = providers()["azure-repeatable"]
+
+
+@pytest.mark.parametrize("world", [REPEATABLE], indirect=True, ids=lambda row: row.id)
+@pytest.mark.parametrize("kills", [(), (3,), (3, 3)], ids=["answer lost", "killed", "killed twice"])
+def test_the_time_of_the_first_attempt_is_the_same_in_every_attempt(
+    stage: Stage, world: ProviderWorld, kills: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another one the provider refuses the key, as it does with another body."""
+    days = itertools.count(0.0, 86_400.0)  # of the system's clock, which counts only outside of a run
+    monkeypatch.setattr("twiceproof.effects.http_request.system_clock", Clock(now=lambda: next(days)))
+    if not kills:
+        world.lose_at(1, "silence")
+    for at in kills:
+        with pytest.raises(Died):
+            paying(stage, lambda: described(world.row), at=at)(17)
+        stage.lapse()
+        stage.clock.advance(40)
+    assert finished(stage, paying(stage, lambda: described(world.row))) == "r_1"
+    assert (writes(world), sum(world.look().values())) == (max(2, 1 + len(kills)), 1)
+
+
+@pytest.mark.parametrize("world", [REPEATABLE], indirect=True, ids=lambda row: row.id)
+@pytest.mark.parametrize("looks", [True, False], ids=["with a look", "without"])
+def test_a_provider_that_calls_the_key_forgotten_did_nothing_and_tells_nothing(
+    stage: Stage, world: ProviderWorld, looks: bool
+) -> None:
+    """Its clock is ahead: it refuses a repeat that is in time for us, and 412 is no word about the first request."""
+    make = lambda: described(world.row, **({"look": FIND} if looks else {}))  # noqa: E731
+    with pytest.raises(Died):
+        paying(stage, make, at=3)(17)
+    stage.lapse()
+    world.advance(world.row.window_seconds + 1)
+    flow = paying(stage, make)
+    if looks:
+        assert finished(stage, flow) == "r_1"
+    else:
+        with pytest.raises(NeedsReview):
+            finished(stage, flow)
+    assert (writes(world), sum(world.look().values())) == (2, 1)
 
 
 # -- errors --------------------------------------------------------------------------------------
@@ -312,6 +358,46 @@ def test_no_secret_is_in_the_ledger_or_the_log(
     kept = [str(record) for record in (stage.record("sync", "order:17"), *steps)]
     assert "r_1" in " ".join(kept)
     assert "canary" not in " ".join([*kept, caplog.text])
+
+
+def test_the_same_upsert_again_is_no_second_effect() -> None:
+    def patch(total: int, **headers: str) -> None:
+        url = "https://shop.my.salesforce.com/services/data/v60.0/sobjects/Order__c/Ext__c/17"
+        http.patch(url, json={"total": total}, headers=headers, provider="salesforce").perform("tp_" + "0" * 32)
+
+    with ProviderWorld("salesforce", hosts=["shop.my.salesforce.com"]) as world:
+        for total, effects in ((1, 1), (1, 1), (2, 2), (1, 3)):
+            patch(total)
+            assert sum(world.look().values()) == effects
+        patch(1, **{"If-Match": '"1"'})
+        assert sum(world.look().values()) == 4
+    shared_client().close()
+
+
+UPSERTS = {
+    "salesforce": ("PATCH", "/services/data/v60.0/sobjects/Order__c/Ext__c/17"),
+    "hubspot-upsert": ("POST", "/crm/v3/objects/contacts/batch/upsert"),
+    "dataverse": ("PATCH", "/api/data/v9.2/shop_orders(shop_id='17')"),
+}
+
+
+def test_every_upsert_of_the_table_is_among_these() -> None:
+    assert [row.id for row in providers().values() if row.kind == "safe"] == sorted(
+        UPSERTS, key=list(providers()).index
+    )
+
+
+@pytest.mark.parametrize("world", [providers()[name] for name in UPSERTS], indirect=True, ids=lambda row: row.id)
+@pytest.mark.parametrize("place", LOST_AT)
+def test_an_upsert_whose_answer_is_lost_is_sent_again_and_happens_once(
+    stage: Stage, world: ProviderWorld, place: str
+) -> None:
+    method, path = UPSERTS[world.row.id]
+    url = f"https://api.{world.row.id}.test{path}"
+    make = http.patch if method == "PATCH" else http.post
+    world.lose_at(1, place)
+    assert finished(stage, paying(stage, lambda: make(url, json={"total": 5}, provider=world.row))) == "r_1"
+    assert (writes(world), sum(world.look().values())) == (2, 1)
 
 
 def test_it_says_when_it_was_documented() -> None:

@@ -96,7 +96,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def played(flow: Any, out: Path, only: str, *, processes: bool = True, store: str = "sqlite") -> ProofReport:
+def report_of(flow: Any, out: Path, only: str, *, processes: bool = True, store: str = "sqlite") -> ProofReport:
     target = target_of(flow, {"out": str(out)})
     return Prover(target, Files(out), only=only, processes=processes, store=store).run()
 
@@ -122,22 +122,22 @@ def test_what_is_not_safe_is_found_with_real_processes(out: Path) -> None:
 
 def test_a_process_that_is_killed_runs_no_finally(out: Path) -> None:
     scenario = "kill-effect-1-before"
-    assert played(leaving, out, scenario).verdicts[0].word == "same"
-    assert played(leaving, out, scenario, processes=False, store="memory://").verdicts[0].word == "twice"
+    assert report_of(leaving, out, scenario).verdicts[0].word == "same"
+    assert report_of(leaving, out, scenario, processes=False, store="memory://").verdicts[0].word == "twice"
 
 
 def test_what_a_simulated_process_did_in_its_finally_is_tried_with_a_real_one(out: Path) -> None:
-    assert played(leaving, out, "kill-effect-1-before", processes=False).verdicts[0].word == "same"
+    assert report_of(leaving, out, "kill-effect-1-before", processes=False).verdicts[0].word == "same"
 
 
 @pytest.mark.parametrize("scenario", ["kill-write-2-before", "kill-effect-1-after", "paused-1"])
 def test_what_a_process_remembered_is_gone_with_it(out: Path, scenario: str) -> None:
     """Simulated processes share their memory: what stands in it alone would pass for safe."""
-    assert played(forgetful, out, scenario, processes=False).verdicts[0].word == "twice"
+    assert report_of(forgetful, out, scenario, processes=False).verdicts[0].word == "twice"
 
 
 def test_a_process_whose_answer_was_lost_still_remembers(out: Path) -> None:
-    assert played(forgetful, out, "lost-1", processes=False).verdicts[0].word == "same"
+    assert report_of(forgetful, out, "lost-1", processes=False).verdicts[0].word == "same"
 
 
 def test_eight_at_once_are_eight_processes(out: Path) -> None:
@@ -155,16 +155,16 @@ def test_a_world_in_memory_is_refused_rather_than_believed() -> None:
 
 def test_a_ledger_in_memory_is_refused(out: Path) -> None:
     with pytest.raises(Misuse, match="share no memory"):
-        played(careful, out, "twice", store="memory://")
+        report_of(careful, out, "twice", store="memory://")
 
 
 @pytest.mark.server
 def test_real_processes_share_a_ledger_in_postgresql(out: Path, postgres_dsn: str) -> None:
-    assert played(careless, out, "paused-1", store=postgres_dsn).verdicts[0].word == "twice"
-    assert played(careful, out, "paused-1", store=postgres_dsn).verdicts[0].word == "same"
+    assert report_of(careless, out, "paused-1", store=postgres_dsn).verdicts[0].word == "twice"
+    assert report_of(careful, out, "paused-1", store=postgres_dsn).verdicts[0].word == "same"
 
 
 @pytest.mark.server
 def test_real_processes_share_a_ledger_in_redis(out: Path, redis_url: str) -> None:
-    assert played(careless, out, "kill-effect-1-after", store=redis_url).verdicts[0].word == "twice"
-    assert played(careful, out, "at-once", store=redis_url).verdicts[0].word == "same"
+    assert report_of(careless, out, "kill-effect-1-after", store=redis_url).verdicts[0].word == "twice"
+    assert report_of(careful, out, "at-once", store=redis_url).verdicts[0].word == "same"

@@ -87,7 +87,7 @@ def test_calls_of_a_function_can_be_the_effect(shop: Path) -> None:
 
 
 def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
-    done = run("--files", "out", "--time", "1ms", "--json")
+    done = run("--files", "out", "--time-limit", "1ms", "--json")
     told = msgspec.json.decode(done.output)
     assert told["complete"] is False and told["safe"] is False and told["planned"] > 15
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_played_is_refused_with_a_next_move(shop: Path, words: tu
 def test_every_scenario_can_be_listed_with_what_was_expected_and_seen(shop: Path) -> None:
     done = run("--files", "out", "--scenario", "lost-2", "--all")
     assert done.output.splitlines()[4].split()[2:4] == ["EXPECTED", "ACTUAL"]
-    assert "lost-2  send_mail is done, and its answer is lost  2         3       done   twice" in done.output
+    assert "lost-2    send_mail is done, and its answer is lost  2         3       done   twice" in done.output
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_a_key_that_is_cut_by_the_clock_is_said_to_hold_only_so_long(shop: Path,
     done = run("--files", "out", "--depth", "1")
     assert (f"The key is made with {clock}()" in done.output) is bool(clock)
     assert ("Not tested: a delivery at another time" in done.output) is bool(clock)
-    report = msgspec.json.decode(run("--files", "out", "--depth", "1", "--json").stdout)
+    report = msgspec.json.decode(run("--files", "out", "--scenario", "twice", "--json").stdout)
     assert report["clocks"] == ([clock] if clock else [])
 
 
@@ -309,3 +309,50 @@ def test_the_tests_of_the_how_to_pass(
     for block in blocks:
         exec(compile(block, "prove-a-flow.md", "exec"), names)
     names[f"test_a_{name}_is_safe_to_repeat"](partial(prove, depth=1))
+
+
+MESSAGES = """
+import uuid
+from twiceproof import App
+from twiceproof.brokers.base import OutgoingMessage
+from twiceproof.brokers.open import open_broker
+
+app = App("memory://")
+app.broker("main", "amqp://shop.test")
+app.route("orders.*", to="main", place="orders")
+broker = open_broker("amqp://shop.test")  # as a module does it, before anything is played
+
+@app.step(repeat="safe")
+def announce(order):
+    broker.publish([OutgoingMessage("orders", str(uuid.uuid4()), b"paid")], 10.0)
+
+@app.flow(key="order:{order[id]}")
+def by_hand(order):
+    announce(order)
+
+@app.flow(key="order:{order[id]}")
+def sent(order):
+    app.send("orders.paid", "paid")
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--processes",)])
+def test_a_flow_that_publishes_by_hand_is_not_safe_and_its_twin_is(shop: Path, words: tuple[str, ...]) -> None:
+    (shop / "shop.py").write_text(MESSAGES)
+    told = {
+        flow: CliRunner().invoke(
+            cli, ["prove", f"shop:{flow}", "--event", "order.json", "--broker", "--depth", "1", *words]
+        )
+        for flow in ("by_hand", "sent")
+    }
+    assert (told["by_hand"].exit_code, told["sent"].exit_code) == (1, 0), told["sent"].output
+    assert "Write instead: app.send(topic, body)" in told["by_hand"].output
+    assert "--event order.json --broker " in told["by_hand"].output  # in what to run again
+    assert "delivered three times, its acknowledgements lost" in told["sent"].output
+
+
+def test_a_broker_without_a_stand_in_is_refused_with_what_to_write(shop: Path) -> None:
+    (shop / "shop.py").write_text(MESSAGES.replace("amqp://shop.test", "amqp://127.0.0.1:5672"))
+    done = CliRunner().invoke(cli, ["prove", "shop:by_hand", "--event", "order.json", "--calls", "shop:announce"])
+    assert done.exit_code == 2
+    assert "127.0.0.1:5672" in done.output and "--broker" in done.output and "app.send(topic, body)" in done.output

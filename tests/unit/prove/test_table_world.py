@@ -1,4 +1,4 @@
-"""Rows of a table: what a play does to them is seen, and put back as it was."""
+"""Rows of a table: what a scenario does to them is seen, and put back as it was."""
 
 from __future__ import annotations
 

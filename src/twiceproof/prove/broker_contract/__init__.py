@@ -17,8 +17,9 @@
         def heal(self):
             ...                         # answers come again
 
-A broker that delivers again what is not settled within a time, to whoever asks, takes `LeasedBrokerContract`, which
-adds tests (`lease`).
+A broker that delivers unsettled messages again after a time, to any receiver, uses `LeasedBrokerContract`, which adds
+tests (`lease`). One that keeps a single number for settled messages, as Kafka does, uses `OrderedBrokerContract`: the
+same promises, except that a message settled after an open one may come again after a restart.
 """
 
 from __future__ import annotations
@@ -32,14 +33,24 @@ pytest.register_assert_rewrite(
 
 from .deliveries import BrokerLifecycle, Contents, Deliveries  # noqa: E402
 from .publications import OrderKeys, Publications, RepeatedKeys  # noqa: E402
-from .settlements import Leased, Settlements  # noqa: E402
+from .settlements import Leased, SettledInOrder, SettledOneByOne, Settlements  # noqa: E402
 
-__all__ = ["BrokerContract", "LeasedBrokerContract"]
+__all__ = ["BrokerContract", "LeasedBrokerContract", "OrderedBrokerContract"]
 
 
-class BrokerContract(Publications, OrderKeys, RepeatedKeys, Contents, Deliveries, Settlements, BrokerLifecycle):
+class _Common(Publications, OrderKeys, RepeatedKeys, Contents, Deliveries, Settlements, BrokerLifecycle):
+    """What holds however settlements are kept."""
+
+
+class BrokerContract(SettledOneByOne, _Common):
     """What every broker guarantees. A capability may add tests to it, never skip one."""
 
 
 class LeasedBrokerContract(Leased, BrokerContract):
-    """In addition, what a broker guarantees that delivers again after a time, while the first receiver lives."""
+    """In addition, the guarantees of a broker that delivers again after a time, while the first receiver lives."""
+
+
+class OrderedBrokerContract(SettledInOrder, _Common):
+    """The guarantees of a broker that settles in order. Two tests of `BrokerContract` are replaced by four, which allow
+    one thing more: after a restart, messages that were settled after an open one may come again.
+    """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ...brokers.base import Ack, Broker, Confirmed, Refused
@@ -10,6 +12,7 @@ from .case import BrokerCase, bodies, keys
 
 __all__ = ["BrokerLifecycle", "Contents", "Deliveries"]
 
+COUNTS = 10  # tries
 LEVELS = {"ok", "warning", "error"}
 
 BODIES = {
@@ -17,7 +20,7 @@ BODIES = {
     "text": "Grüße, 世界 \U0001f4b6".encode(),
     "every byte": bytes(range(256)),
     "line breaks": b"a\r\n\r\nb\n",
-    "a megabyte": b"\x00\xff" * 500_000,
+    "the largest": b"\x00\xff" * 500_000,
 }
 BROKEN_HEADERS = {
     "a line break": {"note": "a\r\nb: c"},
@@ -33,6 +36,7 @@ BROKEN_HEADERS = {
 class Contents(BrokerCase):
     @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
     def test_a_body_arrives_as_it_was_sent(self, broker: Broker, body: bytes) -> None:
+        body = body[: self.largest]
         self.publish(broker, self.message("a", body))
         arrived = bodies(self.drain(broker))
         is_same = arrived == [body]  # compared apart: pytest would take minutes to show how a megabyte differs
@@ -99,6 +103,11 @@ class Deliveries(BrokerCase):
         assert list(other.receive(self.source or self.place, 10, self.quiet)) == []
         broker.settle([(delivery, Ack()) for delivery in held])
         assert sorted(keys(held)) == names
+        assert list(other.receive(self.source or self.place, 10, self.quiet)) == []
+
+    def test_what_one_receiver_acknowledged_another_never_gets(self, broker: Broker) -> None:
+        other = self.another()
+        self.settle_in_time(broker, {f"key-{number}": Ack() for number in range(6)})
         assert self.nothing_comes(other)
 
 
@@ -126,6 +135,20 @@ class BrokerLifecycle(BrokerCase):
         assert self.monotonic() - start < 10
         self.heal()
         assert "a" in keys(self.take(self.another()))
+
+    def test_it_counts_what_waits_or_says_that_it_cannot(self, broker: Broker) -> None:
+        """`waiting` is for metrics, and may be missing."""
+        count = getattr(broker, "waiting", lambda place: None)
+        source = self.source or self.place
+        if count(source) is None:
+            return
+        assert count(source) == 0
+        self.store(broker, "a", "b", "c")
+        for _ in range(COUNTS):  # a server may count a moment later
+            if count(source) == 3:
+                return
+            time.sleep(self.quiet / COUNTS)
+        assert count(source) == 3
 
     def test_what_is_found_has_a_level_and_a_next_move(self, broker: Broker) -> None:
         findings = broker.examine([self.source or self.place])

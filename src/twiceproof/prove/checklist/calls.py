@@ -24,6 +24,7 @@ __all__ = [
     "is_awaited_call",
     "never_awaitable",
     "parts_of",
+    "publishes",
     "reaches_outside",
     "step_of",
     "steps_in",
@@ -177,6 +178,10 @@ THREADS = re.compile(
 DICE = re.compile(r"(random|secrets|numpy\.random)\.")
 DRAWN = re.compile(r"uuid\.uuid[1467]|os\.urandom|(random|secrets|numpy\.random)\..*")
 POSTS = re.compile(r"\.(post|create|insert|insert_one|insert_many|add)$")
+PUBLISHES = re.compile(
+    r".*\.(basic_publish|xadd|produce|send_messages)|(twiceproof\.brokers|aio_pika|faststream|kombu|nats|redis)\b.*\.publish"
+    r"|(.*[._])?(broker|channel|exchange|producer|jetstream|js|nc|publisher)\.(publish|send|send_and_wait)"
+)
 PLAIN_INSERT = re.compile(r"\binsert\s+into\b", re.IGNORECASE)
 UPSERT = re.compile(r"\bon\s+(conflict|duplicate)\b|\binsert\s+or\s+(ignore|replace)\b|\bwhere\s+not\s+exists\b", re.I)
 
@@ -214,7 +219,12 @@ def creates(path: str, text: str | None) -> bool:
     return bool(OUTSIDE.match(path) and POSTS.search("." + path.rsplit(".", 1)[-1]))
 
 
-OF_APP = {"sleep", "wait_for", "approve", "remote", "callback_url", "gather", "each"}
+def publishes(path: str) -> bool:
+    """Whether a message is handed to a broker, as far as the name of the client or of its variable shows."""
+    return bool(PUBLISHES.fullmatch(path))
+
+
+OF_APP = {"sleep", "wait_for", "waiting_for", "approve", "remote", "callback_url", "gather", "each", "send"}
 OURS = re.compile(r"twiceproof\.app\.\w+\.\w+\.(\w+)")
 TASKS = re.compile(
     r"asyncio\.(tasks\.)?(gather|wait|as_completed|create_task|ensure_future)|asyncio\.(taskgroups\.)?TaskGroup\.create_task"

@@ -31,9 +31,7 @@ EFFECTS = "twiceproof.effects."
 OURS = f"{EFFECTS}http."
 _VERB = re.compile(r"(?:^|\.)(get|head|post|put|patch|delete)$")
 _CLIENT = re.compile(r"(requests|httpx|httpx2|aiohttp|urllib3)\b")
-_MAIL = re.compile(
-    r"(smtplib|aiosmtplib)\.(.*\.)?(sendmail|send_message|send)|twiceproof\.effects\.mail\.(send|api|graph|gmail)"
-)
+_MAIL = re.compile(r"(smtplib|aiosmtplib)\.(.*\.)?(sendmail|send_message|send)|twiceproof\.effects\.mail\.send")
 
 
 class RequestCall(Struct, frozen=True):
@@ -123,7 +121,7 @@ def sends_mail(source: SourceTree) -> Iterator[tuple[ast.Call, str]]:
 
 
 BLOCKS = {
-    "http.change": "safe",
+    "etag.change": "safe",  # http.change; with a mark: check
     "sql.find_or_create": "safe",
     "sql.upsert": "safe",
     "sql.insert_once": "safe",
@@ -134,10 +132,13 @@ BLOCKS = {
     "dataverse.upsert": "safe",
     "dataverse.update_only": "safe",
     "dataverse.create_only": "check",
-    "dataverse.change": "safe",
+    "dataverse.change": "safe",  # with a mark: check
     "table.find_or_create": "check",
-    "mail.send": "never",  # with a look: check
+    "mail.send": "never",  # with a look, or by a mailbox of drafts: check
 }
+
+
+DRAFTS = (f"{EFFECTS}mail_drafts.graph", f"{EFFECTS}mail_drafts.gmail")
 
 
 def only_described(source: SourceTree, *, returned: bool) -> Iterator[ast.Call]:
@@ -168,7 +169,19 @@ def _blocks_described(source: SourceTree) -> Iterator[str]:
     for call in source.calls():
         kind = BLOCKS.get(source.path(call.func).removeprefix(EFFECTS))
         if kind is not None:
-            yield "check" if kind == "never" and literal(call, "look") is not None else kind
+            yield "check" if _is_looked_for(source, call, kind) else kind
+
+
+def _is_looked_for(source: SourceTree, call: ast.Call, kind: str) -> bool:
+    if source.path(call.func).endswith(".change"):
+        return literal(call, "mark") is not None
+    if kind != "never":
+        return False
+    via = literal(call, "via")
+    by_draft = via is not None and (
+        hasattr(source.meaning(via), "find") or (isinstance(via, ast.Call) and source.path(via.func) in DRAFTS)
+    )
+    return by_draft or literal(call, "look") is not None
 
 
 def _class_of(call: RequestCall) -> str:
@@ -176,7 +189,8 @@ def _class_of(call: RequestCall) -> str:
     if isinstance(given, ast.Constant):
         return str(given.value)
     if given is not None:
-        return ""
+        named = ast.unparse(given.func).rpartition(".")[2] if isinstance(given, ast.Call) else ""
+        return named if named in ("keyed", "check") else ""
     if call.names_provider and call.row is not None and call.method in call.row.methods and call.row.kind != "never":
         return call.row.kind
     if literal(call.node, "look") is not None:

@@ -19,20 +19,33 @@ from ...errors import NotDone, StoreUnavailable
 from ...flows import effect_step
 from ...flows.effect_step import EffectStep
 from ...flows.step import Step, StepCall
+from ...flows.transaction import InDoubt, Ran, Transaction
+from ...operations import Operation, Raised
 from ...records import Address, Batch, Due, Found, Outcome, Page
-from ...stores.base import Again, Engine, Store
+from ...stores.base import Engine, SpaceBusy, Store
 from ...stores.grouped import GroupedStore
+from ...stores.user_transaction import Joins
 from ..faulty_engine import FaultyEngine
 from .scenario import ACTS, BODY, REFUSED, InjectedFault, TimelineEvent
 
-__all__ = ["Killed", "KillingEngine", "Look", "PlayStage", "Process", "Whose", "process_var", "watched"]
+__all__ = [
+    "Killed",
+    "KillingEngine",
+    "KillingJoins",
+    "Look",
+    "Process",
+    "ScenarioStage",
+    "Whose",
+    "process_var",
+    "watched",
+]
 
 
 class Killed(StoreUnavailable):
     """Raised in a process that the scenario has killed."""
 
     def __init__(self) -> None:
-        super().__init__("This process was killed by the play; nothing it does reaches the store.")
+        super().__init__("This process was killed by the scenario; nothing it does reaches the store.")
 
 
 class KillingEngine(FaultyEngine):
@@ -42,8 +55,11 @@ class KillingEngine(FaultyEngine):
         super().__init__(inner)
         self._reached = reached
         self._is_dead = is_dead
+        joins: Joins | None = getattr(inner, "joins", None)
+        if joins is not None:
+            self.joins = KillingJoins(joins, reached, self._live)
 
-    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
         self._live()
         self._reached(False)
         answers = super().commit(batches)
@@ -54,9 +70,18 @@ class KillingEngine(FaultyEngine):
         self._live()
         return super().fetch(addresses)
 
-    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+    def scan(
+        self,
+        kind: str,
+        space: str | None,
+        state: str | None,
+        after: str | None,
+        limit: int,
+        newest: bool | None = None,
+        prefix: str | None = None,
+    ) -> Page:
         self._live()
-        return super().scan(kind, space, state, after, limit)
+        return super().scan(kind, space, state, after, limit, newest, prefix)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         self._live()
@@ -67,26 +92,55 @@ class KillingEngine(FaultyEngine):
             raise Killed()
 
 
-process_var: ContextVar[Process | None] = ContextVar("twiceproof_play", default=None)
+class KillingJoins:
+    """A user's transaction is one write: reported before its commit and after it, with all that it wrote."""
+
+    def __init__(self, inner: Joins, reached: Callable[[bool], None], live: Callable[[], None]) -> None:
+        self._inner = inner
+        self._reached = reached
+        self._live = live
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def connect(self, *, awaited: bool) -> Any:
+        self._live()
+        return self._inner.connect(awaited=awaited)
+
+    def check(self, driver: Any, mark: str) -> Operation[str]:
+        self._live()
+        commit = driver.commit
+
+        def committing() -> Operation[None]:
+            self._live()
+            self._reached(False)
+            yield from commit()
+            self._reached(True)
+
+        driver.commit = committing
+        return (yield from self._inner.check(driver, mark))
 
 
-class PlayStage(Struct):
+process_var: ContextVar[Process | None] = ContextVar("twiceproof_process", default=None)
+
+
+class ScenarioStage(Struct):
     """What the processes of one scenario share: how one is paused or killed, the refused step, and the timeline."""
 
     pause: Callable[[Process], None]
     refuses: str = ""
-    beats: list[TimelineEvent] = []
+    events: list[TimelineEvent] = []
     fired: int = 0
     look: Callable[[], dict[str, int]] = dict
     die: Callable[[], None] = lambda: None  # a simulated process is only cut off from the store
-    heard: Callable[[TimelineEvent, int], None] = lambda beat, fired: None
+    heard: Callable[[TimelineEvent, int], None] = lambda event, fired: None
     seen: dict[str, int] = {}  # the outside, when last observed
     acting: int = 0  # steps in progress: changes meanwhile are attributed to them
 
-    def tell(self, beat: TimelineEvent, fired: int) -> None:
-        self.beats.append(beat)
+    def tell(self, event: TimelineEvent, fired: int) -> None:
+        self.events.append(event)
         self.fired += fired
-        self.heard(beat, fired)
+        self.heard(event, fired)
 
 
 def _difference(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
@@ -97,7 +151,7 @@ class Process:
     """One process acts at a time, unless the scenario says otherwise."""
 
     def __init__(
-        self, number: int, engine: Engine, clock: Clock, script: Sequence[InjectedFault], stage: PlayStage
+        self, number: int, engine: Engine, clock: Clock, script: Sequence[InjectedFault], stage: ScenarioStage
     ) -> None:
         self.number = number
         self.dead = False
@@ -141,14 +195,14 @@ class Process:
         self.tell(step + ACTS, _difference(before, now), kind=kind)
         self._suffer("effect", number, after=True)
 
-    def notice(self) -> None:
-        """A change of the outside while no step acts is attributed to the flow's own body."""
+    def notice(self, whose: str = BODY) -> None:
+        """A change of the outside while no step acts is attributed to the flow's own body, or to the relay."""
         now = self._stage.look()
         with self._mutex:
             gained = _difference(self._stage.seen, now) if self._stage.acting == 0 else {}
             self._stage.seen = now
         if gained:
-            self.tell(BODY, gained)
+            self.tell(whose, gained)
 
     def _live(self, step: str) -> None:
         if self.dead:
@@ -158,7 +212,7 @@ class Process:
 
     def _refuse(self, step: str) -> NoReturn:
         self.tell(step + REFUSED)
-        raise NotDone("refused for good (by the play)")
+        raise NotDone("refused for good (by the scenario)")
 
     def _suffer(self, place: str, number: int, after: bool) -> None:
         for fault in self._script:
@@ -174,7 +228,7 @@ class Process:
             raise Killed()
         if fault.what == "lose":
             self.tell("the answer is lost", fired=1)
-            raise TimeoutError("the answer was lost on its way (by the play)")
+            raise TimeoutError("the answer was lost on its way (by the scenario)")
         self.tell("paused past its lease", fired=1)
         self._stage.pause(self)
         self.tell("goes on")
@@ -211,6 +265,8 @@ def watched(acting: Sequence[Acting], whose: Whose, look: Look) -> Iterator[None
         for one, function in before:
             one.function = function
             vars(one).pop("call", None)
+            if isinstance(one, Step) and one.transaction is not None:
+                vars(one.transaction).pop("attempt", None)
 
 
 def _name(one: Acting) -> str:
@@ -218,6 +274,9 @@ def _name(one: Acting) -> str:
 
 
 def _watch(one: Acting, name: str, whose: Whose, look: Look) -> None:
+    if isinstance(one, Step) and one.transaction is not None:
+        vars(one.transaction)["attempt"] = _in_transaction(name, one.transaction, whose, look)
+        return
     wrapped = _awaiting if inspect.iscoroutinefunction(one.function) else _blocking
     one.function = wrapped(name, one.function, whose, look, _kind_of(one))
 
@@ -237,6 +296,26 @@ def _kind_of(one: Acting) -> Callable[[], str]:
 
         vars(one)["call"] = noting
     return lambda: kinds[-1]
+
+
+def _in_transaction(name: str, transaction: Transaction, whose: Whose, look: Look) -> Callable[..., Operation[Ran]]:
+    """What a transactional step does is seen when it is committed, together with its entry in the ledger."""
+    attempt = transaction.attempt
+
+    def act(*given: Any) -> Operation[Ran]:
+        process, seen = whose(), look()
+        try:
+            number = process.begin_effect(name)
+        except NotDone as error:
+            return Raised(error)
+        ran = yield from attempt(*given)
+        try:
+            process.end_effect(name, number, seen, look(), "transaction")
+        except TimeoutError as error:  # the answer to the commit is lost
+            return InDoubt(error)
+        return ran
+
+    return act
 
 
 def _blocking(

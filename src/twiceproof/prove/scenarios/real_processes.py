@@ -18,11 +18,20 @@ from msgspec import Struct, structs
 from ...stores.base import Engine
 from ..clocks import ManualClock
 from ..target import ProofTarget
-from .process import Look, PlayStage, Process
+from .process import Look, Process, ScenarioStage
 from .scenario import InjectedFault, Scenario, ScenarioOutcome, TimelineEvent
 from .simulated import CROWD, OVER, SimulatedScenario
 
-__all__ = ["ChildProcess", "EventPipe", "Message", "PausePoint", "Paused", "ProcessEnded", "ProcessEvent", "RealPlay"]
+__all__ = [
+    "ChildProcess",
+    "EventPipe",
+    "Message",
+    "PausePoint",
+    "Paused",
+    "ProcessEnded",
+    "ProcessEvent",
+    "RealScenario",
+]
 
 
 LONGEST = 60.0
@@ -31,7 +40,7 @@ LONGEST = 60.0
 class ProcessEvent(Struct, frozen=True, tag="told"):
     """An event, the process' clock at it, and how many of its faults have happened."""
 
-    beat: TimelineEvent
+    event: TimelineEvent
     wall: float
     fired: int
 
@@ -114,13 +123,13 @@ class ChildProcess:
         os.write(self._telling, repr(wall).encode())
 
 
-def _live(work: Callable[[EventPipe], None], voice: EventPipe) -> None:
+def _live(work: Callable[[EventPipe], None], pipe: EventPipe) -> None:
     """Never returns: the child must not unwind the parent's stack."""
     gc.freeze()
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, LONGEST)
-        work(voice)
+        work(pipe)
     except BaseException:  # noqa: BLE001 - any error is reported here or nowhere
         traceback.print_exc(file=sys.stderr)
     finally:
@@ -136,7 +145,7 @@ IN_MEMORY = (
 )
 
 
-class RealPlay:
+class RealScenario:
     """`opening` gives a process its own connections, at the scenario's time, which passes from one to the next."""
 
     def __init__(self, target: ProofTarget, scenario: Scenario, opening: Opening, look: Look, begins: float) -> None:
@@ -147,7 +156,7 @@ class RealPlay:
         self._wall = begins
         self._gate: PausePoint | None = None
         self._begun = 0
-        self._beats: list[TimelineEvent] = []
+        self._events: list[TimelineEvent] = []
         self._fired = 0
         self._answers: list[str] = []
 
@@ -155,16 +164,17 @@ class RealPlay:
         for script in self._scenario.scripts:
             self._follow(self._begin(script, "some"))
             self._let_lapse()
+            self._wall += self._scenario.idle
         if self._scenario.delivery == "at-once":
             self._crowd()
         end = self._follow(self._begin((), "rest" if self._scenario.delivery == "at-once" else "all"))
         if end is None:
-            return ScenarioOutcome("", error="the last process ended without a word", beats=tuple(self._beats))
+            return ScenarioOutcome("", error="the last process ended without a word", events=tuple(self._events))
         seen = self._look()
         return structs.replace(
             end,
             seen=seen,
-            beats=tuple(self._beats),
+            events=tuple(self._events),
             fired=self._fired,
             answers=tuple(self._answers),
             error="" if seen == end.seen else IN_MEMORY,
@@ -177,12 +187,12 @@ class RealPlay:
         for one in crowd:
             self._follow(one)
 
-    # -- in the play -----------------------------------------------------------------------------
+    # -- in the scenario's process -----------------------------------------------------------------------------
 
     def _begin(self, script: tuple[InjectedFault, ...], part: Part) -> ChildProcess:
         self._begun += 1
         number = self._begun
-        return ChildProcess(lambda voice: self._inside(voice, number, script, part))
+        return ChildProcess(lambda pipe: self._inside(pipe, number, script, part))
 
     def _follow(self, life: ChildProcess) -> ScenarioOutcome | None:
         """Follow a process to its end. None: it was killed."""
@@ -202,7 +212,7 @@ class RealPlay:
             return
         self._wall = max(self._wall, message.wall)
         if isinstance(message, ProcessEvent):
-            self._beats.append(message.beat)
+            self._events.append(message.event)
             self._fired += message.fired
 
     def _let_lapse(self) -> None:
@@ -210,20 +220,20 @@ class RealPlay:
 
     # -- in a process of its own -----------------------------------------------------------------
 
-    def _inside(self, voice: EventPipe, number: int, script: tuple[InjectedFault, ...], part: Part) -> None:
+    def _inside(self, pipe: EventPipe, number: int, script: tuple[InjectedFault, ...], part: Part) -> None:
         engine, clock = self._opening(self._wall)
 
         def pause(paused: Process) -> None:
-            clock.advance(max(0.0, voice.pause() - clock.wall))
+            clock.advance(max(0.0, pipe.pause() - clock.wall))
 
-        def heard(beat: TimelineEvent, fired: int) -> None:
-            voice.say(ProcessEvent(beat, clock.wall, fired))
+        def heard(event: TimelineEvent, fired: int) -> None:
+            pipe.say(ProcessEvent(event, clock.wall, fired))
 
-        stage = PlayStage(pause, self._scenario.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
+        stage = ScenarioStage(pause, self._scenario.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
         if part == "one" and self._gate is not None:
             self._gate.wait()
-        play = SimulatedScenario(self._target, self._scenario, engine, clock, self._look, stage)
-        voice.say(ProcessEnded(play.live(number, script, part), clock.wall))
+        scenario = SimulatedScenario(self._target, self._scenario, engine, clock, self._look, stage)
+        pipe.say(ProcessEnded(scenario.live(number, script, part), clock.wall))
 
 
 def _die() -> None:

@@ -16,12 +16,13 @@ __all__ = [
     "BODY",
     "CLEAN",
     "REFUSED",
+    "RELAY",
     "Arriving",
     "Awaited",
     "Delivery",
     "InjectedFault",
+    "OutcomeOf",
     "Place",
-    "Played",
     "Scenario",
     "ScenarioOutcome",
     "ScenarioPlan",
@@ -32,6 +33,7 @@ __all__ = [
     "after_clean",
     "after_refusal",
     "around_waits",
+    "at_providers",
     "during_recovery",
     "during_undo",
     "gained",
@@ -65,6 +67,7 @@ class InjectedFault(Struct, frozen=True):
 
 ACTS, REFUSED = " acts", " is refused"  # how timeline entries about steps end
 BODY = "outside of any step"
+RELAY = "the relay publishes"
 
 
 class TimelineEvent(Struct, frozen=True):
@@ -94,7 +97,7 @@ class ScenarioOutcome(Struct, frozen=True):
     state: str
     result: str = ""
     seen: dict[str, int] = {}
-    beats: tuple[TimelineEvent, ...] = ()
+    events: tuple[TimelineEvent, ...] = ()
     writes: int = 0
     effects: tuple[str, ...] = ()  # the steps that acted, in order
     fired: int = 0  # faults that happened, unusual arrivals included
@@ -106,7 +109,7 @@ class ScenarioOutcome(Struct, frozen=True):
     cut: tuple[str, ...] = ()  # connections opened before the scenario, which it may not use
 
 
-Delivery = Literal["once", "twice", "at-once", "later", "changed"]
+Delivery = Literal["once", "twice", "thrice", "at-once", "later", "changed"]
 Arriving = Literal["once", "twice", "early", "late", "never", "raced"]
 
 
@@ -122,6 +125,8 @@ class Scenario(Struct, frozen=True):
     arrival: Arriving = "once"
     order: tuple[int, ...] = ()  # order of the events, where there are several
     loses: int = 0  # which answer of the outside is lost
+    errs: int = 0  # which request is carried out, and answered with an error that its provider repeats
+    idle: float = 0.0  # seconds until another process takes up what a killed one left
     beside: str = "clean"  # the scenario whose outside it is compared with
 
 
@@ -173,7 +178,8 @@ def gained(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_missed(scenario: Scenario, outcome: ScenarioOutcome) -> bool:
-    return outcome.fired < sum(map(len, scenario.scripts)) + bool(scenario.loses) + bool(scenario.arrives)
+    unusual = (scenario.loses, scenario.errs, scenario.arrives)
+    return outcome.fired < sum(map(len, scenario.scripts)) + sum(map(bool, unusual))
 
 
 def _word(
@@ -201,9 +207,13 @@ def _other_end(outcome: ScenarioOutcome, clean: ScenarioOutcome) -> tuple[Word, 
 MOST_ORDERS = 24
 
 
-def after_clean(clean: ScenarioOutcome, *, can_change: bool, exchanges: Sequence[str] = ()) -> Iterator[Scenario]:
+def after_clean(
+    clean: ScenarioOutcome, *, can_change: bool, exchanges: Sequence[str] = (), queued: bool = False
+) -> Iterator[Scenario]:
     """Scenarios that follow from the fault points of one clean run, and from its requests to the outside."""
     yield Scenario("twice", "delivered twice, one after the other", delivery="twice")
+    if queued:
+        yield Scenario("thrice", "delivered three times, its acknowledgements lost", delivery="thrice")
     yield Scenario("at-once", "delivered eight times at once", delivery="at-once")
     yield Scenario("later", "delivered again an hour after it was done", delivery="later")
     if can_change:
@@ -249,6 +259,19 @@ def _kills(
             )
 
 
+def at_providers(
+    clean: ScenarioOutcome, exchanges: Sequence[str], erring: Sequence[int], window: float
+) -> Iterator[Scenario]:
+    """An error that a provider repeats for its key, and a key that it has forgotten when the step is taken up."""
+    for number in erring:
+        says = f"{exchanges[number - 1]}: carried out, and answered with an error that its provider repeats"
+        yield Scenario(f"error-again-{number}", says, errs=number)
+    for number, step in enumerate(clean.effects if window else (), 1):
+        kill = InjectedFault("kill", "effect", number, after=True)
+        says = f"killed between the effect of {step} and its record, and taken up when its provider has forgotten keys"
+        yield Scenario(f"forgotten-{number}", says, ((kill,),), idle=window)
+
+
 def around_waits(clean: ScenarioOutcome) -> Iterator[Scenario]:
     """Around waits: an arrival comes twice, too early, never or too late; two people decide at once."""
     for one in clean.awaited:
@@ -290,10 +313,10 @@ def after_refusal(clean: ScenarioOutcome) -> Iterator[Scenario]:
 
 def during_undo(refused: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenario]:
     """Killed at every point after the refusal, while the earlier steps are undone."""
-    beats = outcome.beats
-    last = max((number for number, beat in enumerate(beats) if beat.what.endswith(REFUSED)), default=0)
-    writes = sum(beat.what.startswith("write ") for beat in beats[:last])
-    effects = sum(beat.what.endswith(ACTS) for beat in beats[:last])
+    events = outcome.events
+    last = max((number for number, event in enumerate(events) if event.what.endswith(REFUSED)), default=0)
+    writes = sum(event.what.startswith("write ") for event in events[:last])
+    effects = sum(event.what.endswith(ACTS) for event in events[:last])
     return _kills(outcome, refused, writes, effects)
 
 
@@ -311,7 +334,7 @@ def during_recovery(scenario: Scenario, outcome: ScenarioOutcome) -> Iterator[Sc
         )
 
 
-Played = Callable[[Scenario], ScenarioOutcome | None]  # None: not yet
+OutcomeOf = Callable[[Scenario], ScenarioOutcome | None]  # None: not yet
 
 
 class ScenarioPlan(Struct, frozen=True):
@@ -321,19 +344,23 @@ class ScenarioPlan(Struct, frozen=True):
     events: int
     depth: int
     undoes: bool = True  # a guarded function has no earlier steps to undo
+    queued: bool = False  # whether a broker is part of it
+    erring: Sequence[int] = ()  # the requests, by number, whose provider repeats its errors
+    window: float = 0.0  # seconds after which every provider has forgotten a key; 0: none forgets
 
-    def scenarios(self, played: Played) -> Iterator[Scenario]:
+    def scenarios(self, outcome_of: OutcomeOf) -> Iterator[Scenario]:
         """The scenarios known so far: more become known as scenarios run."""
-        first = list(after_clean(self.clean, can_change=self.can_change, exchanges=self.exchanges))
+        first = list(after_clean(self.clean, can_change=self.can_change, exchanges=self.exchanges, queued=self.queued))
         yield from first
+        yield from at_providers(self.clean, self.exchanges, self.erring, self.window)
         yield from around_waits(self.clean)
         yield from out_of_order(self.events)
         for refused in after_refusal(self.clean) if self.undoes else ():
             yield refused
-            if (outcome := played(refused)) is not None:
+            if (outcome := outcome_of(refused)) is not None:
                 yield from during_undo(refused, outcome)
         for scenario in first if self.depth > 1 else ():
-            if scenario.scripts and (outcome := played(scenario)) is not None:
+            if scenario.scripts and (outcome := outcome_of(scenario)) is not None:
                 yield from during_recovery(scenario, outcome)
 
     def beside(self, scenario: Scenario) -> Scenario:

@@ -1,4 +1,4 @@
-"""The senders of what a run waits for: they deliver callbacks and decide approvals, sometimes twice, early or late."""
+"""The senders that end a run's waits: they deliver callbacks and decide approvals, sometimes twice, early or late."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import NoSuchWait, Waiting
+from ...errors import NoSuchWait, OwnRequest, Waiting
 from ...operations import block
 from ..target import ProofTarget
+from ..worlds.ssh import never_started
 from .process import Process, process_var
 from .scenario import Awaited, Scenario
 
 __all__ = ["Senders"]
 
 
+UNSURE = "from a start of unknown outcome"
 APPROVER, SECOND, THIRD = "ann", "bob", "cara"
 
 
@@ -39,7 +41,7 @@ class Senders:
         for name in names:
             is_approval = name not in self._target.callbacks
             self.awaited[name] = Awaited(name, is_approval, waiting.until is not None)
-        present = [name for name in names if not self._is_absent(name)]
+        present = [name for name in names if not self._is_absent(name) and not _is_nobody_there(waiting.why)]
         self._was_missed = self._was_missed or present != names
         for name in present:
             self._send(name)
@@ -57,7 +59,7 @@ class Senders:
         if self._scenario.arrival in ("twice", "late"):
             self._deliver(name, fired=1)
         if self._scenario.arrival == "raced":
-            self._decide(name, by=THIRD, approved=False, fired=1)
+            self._decide(name, by=THIRD, approved=not self._is_approved(name), fired=1)
         if self._scenario.arrival == "never" and self._was_missed:
             self._whose().tell(f"{name} has not come", fired=1)
 
@@ -100,10 +102,14 @@ class Senders:
         for one in both:
             one.join()
 
-    def _decide(self, name: str, *, by: str = APPROVER, approved: bool = True, fired: int = 0) -> None:
+    def _is_approved(self, name: str) -> bool:
+        return name not in self._target.reject
+
+    def _decide(self, name: str, *, by: str = APPROVER, approved: bool | None = None, fired: int = 0) -> None:
+        approved = self._is_approved(name) if approved is None else approved
         try:
             told = self._target.app.decide(self._ids.get(name, ""), approved, by=by)
-        except NoSuchWait:
+        except (NoSuchWait, OwnRequest):
             return
         self._count(name, told.first, f"{by} says {'yes' if approved else 'no'} to {name}", fired)
 
@@ -114,15 +120,21 @@ class Senders:
     # -- what there is ---------------------------------------------------------------------------
 
     def _open_approvals(self) -> list[Any]:
-        if not self._target.approve:
+        decided = (*self._target.approve, *self._target.reject)
+        if not decided:
             return []
         found = [one for one in self._target.app.approvals(flow=self._target.flow.name) if one.state == "open"]
-        wanted = [one for one in found if one.name in self._target.approve]
+        wanted = [one for one in found if one.name in decided]
         self._ids.update({one.name: one.id for one in wanted})
         return wanted
 
     def _start(self) -> None:
         block(self._target.flow.start(self._target.args, self._target.kwargs))
+
+
+def _is_nobody_there(why: str) -> bool:
+    """A job that was cut off before it started sends no callback."""
+    return UNSURE in why and never_started()
 
 
 def _waits_for(name: str, why: str) -> bool:

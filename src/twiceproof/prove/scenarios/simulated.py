@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,9 @@ from ...stores.base import Engine, Finding, Store
 from ...stores.notifications import Subscription
 from ..clocks import ManualClock
 from ..target import ProofTarget, other_payload
-from .process import Killed, Look, PlayStage, Process, process_var, watched
-from .scenario import InjectedFault, Scenario, ScenarioOutcome
+from ..worlds.broker import is_open as is_broker_open
+from .process import Killed, Look, Process, ScenarioStage, process_var, watched
+from .scenario import RELAY, InjectedFault, Scenario, ScenarioOutcome
 from .senders import Senders
 
 __all__ = ["CROWD", "OVER", "PatchedApp", "SimulatedScenario", "patched_app"]
@@ -39,7 +41,7 @@ class PatchedApp:
     def _store(self) -> Store:
         process = process_var.get() or self.main
         if process is None:
-            raise Misuse("The play has not begun, or is over; prove calls the flow itself.")
+            raise Misuse("The scenario has not begun, or is over; prove calls the flow itself.")
         return process.store
 
     @property
@@ -47,8 +49,16 @@ class PatchedApp:
         return self._store.batch_limit
 
     @property
+    def body_limit(self) -> int:
+        return self._store.body_limit
+
+    @property
     def best_effort(self) -> bool:
         return False  # a private store outlives the scenario
+
+    @property
+    def newest_first(self) -> bool:
+        return self._store.newest_first
 
     @property
     def reads_first(self) -> bool:
@@ -57,8 +67,12 @@ class PatchedApp:
     def read(self, at: Address) -> Request[Found]:
         return self._store.read(at)
 
-    def write(self, *writes: Write, also: Insert | None = None) -> Request[Outcome]:
-        return self._store.write(*writes, also=also)
+    @property
+    def links_spaces(self) -> bool:
+        return self._store.links_spaces
+
+    def write(self, *writes: Write, also: Insert | None = None, linked: Sequence[Write] = ()) -> Request[Outcome]:
+        return self._store.write(*writes, also=also, linked=linked)
 
     def scan(self, kind: str, **where: Any) -> Request[Page]:
         return self._store.scan(kind, **where)
@@ -98,17 +112,19 @@ def patched_app(app: App, clock: Clock) -> Iterator[PatchedApp]:
 
 
 def _parts(app: App) -> list[Any]:
-    askings: list[Any] = [flow.asking for flow in app.flows.values()]
-    askings += [once.asking for once in app.operations.values()]
-    found = [app, app.claims, app.parts, app.tenants, app._housekeeper, app._heartbeat, *app.duties, *askings]
+    factories: list[Any] = [flow.claim_requests for flow in app.flows.values()]
+    factories += [once.claim_requests for once in app.operations.values()]
+    found = [app, app.claims, app.runtime, app.tenants, app._housekeeper, app._heartbeat, *app.due_work, *factories]
     return list({id(part): part for part in found}.values())
 
 
 MOST_ROUNDS = 60  # deliveries; a run that does not come to rest by then is stuck
 CROWD = 8
 LATER = 3_600.0
+RELAY_AGAIN = (61.0, 61.0, LATER, 0.0)  # seconds: past the relay's lease and its first retries, then past a delay
 OVER = 1.0  # seconds past a lease
 DEFINITE = (DONE, FAILED, REVIEW)
+REFERENCE = re.compile(r"res://[\w./-]+")  # of a stored value: another attempt stores the same one under another name
 
 
 class SimulatedScenario:
@@ -121,14 +137,14 @@ class SimulatedScenario:
         engine: Engine,
         clock: ManualClock,
         look: Look,
-        stage: PlayStage | None = None,
+        stage: ScenarioStage | None = None,
     ) -> None:
         self._target = target
         self._scenario = scenario
         self._engine = engine
         self._clock = clock
         self._look = look
-        self._stage = stage or PlayStage(self._go_on_without, scenario.refuses, look=look, seen=look())
+        self._stage = stage or ScenarioStage(self._go_on_without, scenario.refuses, look=look, seen=look())
         self._processes: list[Process] = []
         self._stand_in = PatchedApp()
         self._senders = Senders(target, scenario, self._whose)
@@ -142,7 +158,9 @@ class SimulatedScenario:
                 self._enter(script)
                 self._deliver_by(self._scenario)
                 self._come_to_rest()
+                self._relay()
                 self._let_lapse()
+                self._clock.advance(self._scenario.idle)
             self._enter(())
             state, result = self._in_order() if self._scenario.order else self._to_the_end()
         return self._outcome(state, result)
@@ -160,21 +178,23 @@ class SimulatedScenario:
             elif part == "rest":
                 state = self._come_to_rest()
                 result = self._result() if state == DONE else ""
+                self._relay()
             elif part == "one":
                 self._clock.crowd = CROWD
                 self._answer(self._deliver)
             else:
                 self._deliver_by(self._scenario)
                 self._come_to_rest()
+                self._relay()
         return self._outcome(state, result)
 
     @contextmanager
     def _on_stage(self) -> Iterator[None]:
         app = self._target.app
-        app.parts.flusher.stop()  # completions are flushed by the flow itself, at the same points in every run
+        app.runtime.flusher.stop()  # completions are flushed by the flow itself, at the same points in every run
         app._heartbeat.stop()  # time stands still until the scenario moves it
         app.claims.duplicates.arm = lambda: None  # duplicates counted in a scenario are not stored
-        app.parts.roll = lambda: 0.5  # a scenario and its repetition reach the same points
+        app.runtime.roll = lambda: 0.5  # a scenario and its repetition reach the same points
         with patched_app(app, self._clock) as self._stand_in, watched(self._target.acting, self._whose, self._look):
             yield
 
@@ -185,7 +205,7 @@ class SimulatedScenario:
             state,
             result,
             self._look(),
-            tuple(self._stage.beats),
+            tuple(self._stage.events),
             last.writes,
             tuple(last.effects),
             self._stage.fired,
@@ -201,6 +221,7 @@ class SimulatedScenario:
         self._deliver_by(self._scenario)
         state = self._come_to_rest()
         self._senders.come_late()
+        self._relay()
         return state, self._result() if state == DONE else ""
 
     def _in_order(self) -> tuple[str, str]:
@@ -217,6 +238,21 @@ class SimulatedScenario:
             self._whose().tell(f"event {number + 1} is delivered")
             states.add(self._to_the_end()[0])
         return ", ".join(sorted(states)), ""
+
+    def _relay(self) -> None:
+        """Publish what the run has sent, in this process. What a killed relay was handed is due again later."""
+        if not is_broker_open():
+            return
+        whose = self._whose()
+        whose.notice()
+        for relay in self._target.app.relay().targets:
+            for later in RELAY_AGAIN:
+                for _ in range(MOST_ROUNDS):
+                    if whose.dead or relay.run_once() > 0:
+                        break
+                if not whose.dead:
+                    whose.notice(RELAY)
+                    self._clock.advance(later)
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -236,7 +272,7 @@ class SimulatedScenario:
     def _go_on_without(self, paused: Process) -> None:
         """Another process finds the lapsed run and continues it, on a thread without the first one's context."""
         self._let_lapse()
-        other = threading.Thread(target=self._deliver_elsewhere, name="twiceproof-play")
+        other = threading.Thread(target=self._deliver_elsewhere, name="twiceproof-scenario")
         other.start()
         other.join()
         process_var.set(paused)
@@ -255,7 +291,7 @@ class SimulatedScenario:
         self._answer(self._deliver)
         if scenario.delivery == "later":
             self._clock.advance(LATER)
-        if scenario.delivery in ("twice", "later"):
+        for _ in range({"twice": 1, "later": 1, "thrice": 2}.get(scenario.delivery, 0)):
             self._answer(self._deliver)
         if scenario.delivery == "changed":
             self._answer(lambda: self._deliver(changed=True))
@@ -267,7 +303,7 @@ class SimulatedScenario:
             process_var.set(process)
             self._answer(self._deliver)
 
-        crowd = [threading.Thread(target=deliver, name=f"twiceproof-play-{number}") for number in range(CROWD)]
+        crowd = [threading.Thread(target=deliver, name=f"twiceproof-scenario-{number}") for number in range(CROWD)]
         self._clock.crowd = CROWD
         for one in crowd:
             one.start()
@@ -307,6 +343,8 @@ class SimulatedScenario:
             except (InProgress, ClaimLost):
                 self._let_lapse()
             except (NeedsReview, PriorFailure, PayloadMismatch) as error:
+                if self._whose().dead:  # killed at the write that would have said so
+                    return "killed"
                 self._why = self._why or _said(error)
                 return self._state()
             except Exception as error:  # noqa: BLE001 - the flow's own: the ledger says whether the run has ended
@@ -316,7 +354,9 @@ class SimulatedScenario:
         return "stuck"
 
     def _go_on(self) -> bool:
-        """Deliver once more; where the run waits, send what it waits for, or move time on. False: it waits for ever."""
+        """Deliver once more; if the run waits, send what it waits for, or advance the time. False: it waits for
+        ever.
+        """
         try:
             self._deliver()
         except Waiting as waiting:
@@ -338,7 +378,7 @@ class SimulatedScenario:
             value = block(flow.handle(flow.key(self._target.args, self._target.kwargs)).result(0.0))
         except Stale:
             return "overtaken"
-        return msgspec.json.encode(value).decode()
+        return REFERENCE.sub("res://…", msgspec.json.encode(value).decode())
 
 
 def _said(error: Exception) -> str:

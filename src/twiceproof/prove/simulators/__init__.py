@@ -1,10 +1,11 @@
-"""Simulators of services that cannot be had for tests, written from their makers' documents.
+"""Simulators of services that are not available for tests, written from their makers' documents.
 
 They are ours: a test against one shows that a client follows the documents, not that the service does.
 """
 
 from .dataverse import DataverseSimulator
 from .mailboxes import GmailSimulator, GraphSimulator
+from .service_bus import ServiceBusSimulator
 from .tables import AirtableSimulator, SharePointSimulator, SheetsSimulator
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "DataverseSimulator",
     "GmailSimulator",
     "GraphSimulator",
+    "ServiceBusSimulator",
     "SharePointSimulator",
     "SheetsSimulator",
 ]

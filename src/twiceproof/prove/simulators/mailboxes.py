@@ -1,7 +1,7 @@
 """Simulators of the mailboxes of Microsoft Graph and Gmail: messages, drafts, and what was sent.
 
 They do what their makers' documents say (read in November 2026); the services themselves were not at hand. Each creates
-as many equal drafts as it is asked for, and sends a draft once: then it is a draft no more.
+any number of equal drafts, and sends a draft once: after that it is no longer a draft.
 """
 
 from __future__ import annotations

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 __all__ = ["SimulatedAnswer", "SimulatedRequest", "Simulator"]
 
@@ -37,11 +39,15 @@ class Simulator:
     """`with DataverseSimulator(…) as simulator:` serves on `simulator.url`; or `start` it, and `close` it.
 
     Requests are carried out one after the other, which makes each of them atomic. `requests` lists those that came.
+    `now` is the service's clock. `deaf_to` are headers that it ignores, by their names in lower case.
     """
 
     def __init__(self) -> None:
+        self.now: Callable[[], float] = time.time
         self.requests: list[SimulatedRequest] = []
-        self.before: Callable[[SimulatedRequest], None] | None = None  # for what others do in between
+        self.deaf_to: frozenset[str] = frozenset()
+        self.client_secret = ""  # with one, requests need a token, which is given for it at /TENANT/oauth2/v2.0/token
+        self.before: Callable[[SimulatedRequest], None] | None = None  # for changes by other clients
         self._faults: list[tuple[str, str, SimulatedAnswer | None]] = []
         self._mutex = threading.Lock()
         self._server: ThreadingHTTPServer | None = None
@@ -52,11 +58,13 @@ class Simulator:
     # -- faults ----------------------------------------------------------------------------------
 
     def lose_answer(self, method: str, ending: str = "") -> None:
-        """Carry out the next request with this method, whose path ends so, and hang up instead of answering."""
+        """Carry out the next request with this method and end of the path, and close the connection instead of
+        answering.
+        """
         self._faults.append((method, ending, None))
 
     def refuse(self, method: str, answer: SimulatedAnswer, ending: str = "") -> None:
-        """Answer the next request with this method, whose path ends so, without carrying it out."""
+        """Answer the next request with this method and end of the path, without carrying it out."""
         self._faults.append((method, ending, answer))
 
     # -- serving ---------------------------------------------------------------------------------
@@ -79,6 +87,9 @@ class Simulator:
 
             do_POST = do_PATCH = do_PUT = do_DELETE = do_GET  # noqa: N815
 
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return formatdate(simulator.now() if timestamp is None else timestamp, usegmt=True)
+
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
                 pass
 
@@ -95,7 +106,7 @@ class Simulator:
             self._thread.join()
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self.start() if self._server is None else self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -103,18 +114,36 @@ class Simulator:
         self.close()
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        request = _read(handler)
+        request = self._heard(_read(handler))
         if self.before is not None:
             self.before(request)
         with self._mutex:
             self.requests.append(request)
             lost, answer = self._faulty(request)
-            answer = answer or self.handle(request)
+            answer = answer or self._signed_in(request) or self.handle(request)
         if lost:
             handler.close_connection = True
             handler.connection.shutdown(socket.SHUT_RDWR)
         else:
             _write(handler, answer)
+
+    def _heard(self, request: SimulatedRequest) -> SimulatedRequest:
+        if not self.deaf_to:
+            return request
+        kept = {name: value for name, value in request.headers.items() if name not in self.deaf_to}
+        return structs.replace(request, headers=kept)
+
+    def _signed_in(self, request: SimulatedRequest) -> SimulatedAnswer | None:
+        """Answer for the sign-in of Microsoft Entra ID; None: the request may be carried out."""
+        if not self.client_secret:
+            return None
+        if request.path.endswith("/oauth2/v2.0/token"):
+            return _token(request.json, self.client_secret)
+        if request.headers.get("authorization") == f"Bearer {TOKEN}":
+            return None
+        return SimulatedAnswer(
+            401, {"error": {"code": "InvalidAuthenticationToken", "message": "Access token is empty."}}
+        )
 
     def _faulty(self, request: SimulatedRequest) -> tuple[bool, SimulatedAnswer | None]:
         for fault in self._faults:
@@ -125,13 +154,28 @@ class Simulator:
         return False, None
 
 
+TOKEN = "token-of-the-simulator"  # noqa: S105 - of a simulator
+
+
+def _token(form: Mapping[str, str], secret: str) -> SimulatedAnswer:
+    if form.get("grant_type") != "client_credentials" or form.get("client_secret") != secret:
+        return SimulatedAnswer(401, {"error": "invalid_client", "error_description": "AADSTS7000215: Invalid secret."})
+    return SimulatedAnswer(200, {"token_type": "Bearer", "expires_in": 3599, "access_token": TOKEN})
+
+
 def _read(handler: BaseHTTPRequestHandler) -> SimulatedRequest:
     parts = urlsplit(handler.path)
     body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     headers = {name.lower(): value for name, value in handler.headers.items()}
     path = re.sub(r"/+", "/", unquote(parts.path))
-    return SimulatedRequest(handler.command, path, query, headers, msgspec.json.decode(body) if body else None)
+    return SimulatedRequest(handler.command, path, query, headers, _decoded(body, headers.get("content-type", "")))
+
+
+def _decoded(body: bytes, kind: str) -> Any:
+    if kind.startswith("application/x-www-form-urlencoded"):
+        return {name: values[-1] for name, values in parse_qs(body.decode()).items()}
+    return msgspec.json.decode(body) if body else None
 
 
 def _write(handler: BaseHTTPRequestHandler, answer: SimulatedAnswer) -> None:

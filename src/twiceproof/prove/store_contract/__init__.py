@@ -20,15 +20,27 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
-        for module in ("case", "batches", "concurrency", "due", "fences", "lifecycle", "reads", "refusals", "writes")
+        for module in (
+            "case",
+            "batches",
+            "concurrency",
+            "due",
+            "fences",
+            "lifecycle",
+            "lists",
+            "reads",
+            "refusals",
+            "writes",
+        )
     )
 )
 
-from .batches import Batches  # noqa: E402
+from .batches import Batches, LinkedSpaces  # noqa: E402
 from .concurrency import LostAnswers, Races  # noqa: E402
 from .due import DueRecords, HiddenRecords  # noqa: E402
 from .fences import Fences, Leases  # noqa: E402
 from .lifecycle import Durable, LifecycleTests  # noqa: E402
+from .lists import FamilyLists, ListsByAge, ListsByPrefix  # noqa: E402
 from .reads import AddressTests, Reads, Scans  # noqa: E402
 from .refusals import Refusals  # noqa: E402
 from .writes import Checks, Inserts, Removes, Replaces  # noqa: E402
@@ -44,11 +56,15 @@ class StoreContract(
     Removes,
     Checks,
     Batches,
+    LinkedSpaces,
     Fences,
     Leases,
     DueRecords,
     HiddenRecords,
     Scans,
+    ListsByAge,
+    ListsByPrefix,
+    FamilyLists,
     Refusals,
     LostAnswers,
     Races,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -10,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from ...errors import BadWrite
 from ...operations import Request
 from ...records import Address, Conflict, Due, Insert, Lost, Record, Write, Written
 from ...stores.base import Store
@@ -25,9 +27,11 @@ __all__ = [
     "by_both_drivers",
     "claim",
     "due_keys",
+    "in_one_batch",
     "in_threads",
     "is_absent",
     "land",
+    "land_each",
     "lose",
     "met",
     "place",
@@ -70,6 +74,32 @@ def land(store: Store, *writes: Write) -> Written:
     outcome = store.write(*writes).block()
     assert isinstance(outcome, Written)
     return outcome
+
+
+def land_each(store: Store, *writes: Write) -> None:
+    """Write each by itself, and assert that it landed."""
+    for write in writes:
+        land(store, write)
+
+
+def in_one_batch(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Of a test that needs a batch of so many writes. A store whose batches are smaller refuses such a batch whole,
+    which is what the test then asserts: it never lands in parts."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(self: Any, store: Store, **given: Any) -> None:
+            if store.batch_limit >= count:
+                test(self, store, **given)
+                return
+            before = met(store)
+            with pytest.raises(BadWrite, match=f"lands together .{store.batch_limit}."):
+                store.write(*(Insert(place(f"{nth} of a batch"), "") for nth in range(count))).block()
+            assert met(store) == before
+
+        return run
+
+    return decorate
 
 
 def refuse(store: Store, *writes: Write) -> Conflict:

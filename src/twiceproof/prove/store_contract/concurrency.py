@@ -16,6 +16,7 @@ from .case import (
     all_at_once,
     by_both_drivers,
     claim,
+    in_one_batch,
     in_threads,
     is_absent,
     land,
@@ -75,12 +76,14 @@ class LostAnswers(StoreCase):
         assert outcome.fence == record_at(store, place()).fence
         assert record_at(store, index).body == "to it"
 
+    @in_one_batch(2)
     def test_a_recognised_batch_tells_the_fence_that_was_drawn(self, store: Store) -> None:
         """Not that of the first record found."""
         self.make_faulty(store).lose_reply()
         landed = land(store, Insert(place("plain"), ""), Insert(place("held"), "", draw=True))
         assert landed.fence == record_at(store, place("held")).fence > 0
 
+    @in_one_batch(2)
     def test_a_batch_is_recognised_although_one_record_was_replaced_since(self, store: Store) -> None:
         faulty = self.make_faulty(store)
         other = self.somebody_else(store)
@@ -117,7 +120,7 @@ class LostAnswers(StoreCase):
         assert is_absent(store, place())
 
     def test_a_write_that_never_arrived_is_lost_when_another_came_first(self, store: Store) -> None:
-        """It might have landed and been replaced: that cannot be known."""
+        """It might have landed and been replaced, which cannot be known."""
         faulty = self.make_faulty(store)
         other = self.somebody_else(store)
         faulty.lose_request(meanwhile=lambda: land(other, Insert(place(), "theirs")))
@@ -136,6 +139,7 @@ class LostAnswers(StoreCase):
         self.make_faulty(store).lose_reply()
         assert lose(store, Remove(place(), fence=landed.fence)).found is None
 
+    @in_one_batch(2)
     def test_a_remove_is_recognised_by_what_was_written_beside_it(self, store: Store) -> None:
         landed = claim(store, place())
         self.make_faulty(store).lose_reply()
@@ -245,6 +249,7 @@ class Races(StoreCase):
         assert in_threads(6, count) == [10] * 6
         assert record_at(store, place()).body == "60"
 
+    @in_one_batch(2)
     def test_a_sleeper_and_its_callback_never_miss_each_other(self, store: Store) -> None:
         """One suspends unless the callback is there; the other writes the callback and wakes the suspended one."""
 
@@ -261,6 +266,7 @@ class Races(StoreCase):
             slept, woken = in_threads(2, lambda w, n=n, fence=fence: arrive(n) if w else sleep(n, fence))  # type: ignore[misc]
             assert slept == woken
 
+    @in_one_batch(5)
     def test_batches_that_cross_each_other_all_end(self, store: Store) -> None:
         """Two batches that name the same records in opposite order must not deadlock."""
 

@@ -92,6 +92,7 @@ class LifecycleTests(StoreCase):
 
     def test_the_store_says_what_it_promises(self, store: Store) -> None:
         assert store.batch_limit >= 1
+        assert store.body_limit >= 90_000  # a claim with an inline result of 64 KiB fits
         assert {type(store.reads_first), type(store.best_effort)} == {bool}
         for finding in store.examine():
             assert finding.level in ("ok", "warn", "refuse")

@@ -19,6 +19,7 @@ from .case import (
     in_threads,
     is_absent,
     land,
+    land_each,
     met,
     place,
     record_at,
@@ -223,11 +224,19 @@ class Scans(StoreCase):
 
     def test_of_each_space_no_more_is_told_than_asked(self, store: Store) -> None:
         for space in ("one", "two"):
-            land(store, *(Insert(place(nth, space=space, kind="step"), "") for nth in range(5)))
+            land_each(store, *(Insert(place(nth, space=space, kind="step"), "") for nth in range(5)))
         found = store.beside(["one", "two"], ("step",), limit=3).block()
         assert len(found) >= 3 and {record.at.space for record in found} <= {"one", "two"}
         assert all(sum(record.at.space == space for record in found) <= 5 for space in ("one", "two"))
         assert len(store.beside(["one", "two"], ("step",), limit=5).block()) == 10
+
+    def test_what_was_removed_takes_no_place_among_what_lies_in_a_space(self, store: Store) -> None:
+        """A store that keeps tombstones must skip them: an empty answer means that the space is empty."""
+        at = [place(nth, space="one", kind="step") for nth in range(9)]
+        land_each(store, *(Insert(each, "") for each in at))
+        land_each(store, *(Remove(each, version=record_at(store, each).version) for each in at[:7]))
+        found = store.beside(["one"], ("step",), limit=3).block()
+        assert sorted(record.at.key for record in found) == ["7", "8"]
 
     @pytest.mark.parametrize("limit", [1, 7, 20, 45, 46, 1_000])
     def test_a_scan_meets_each_record_exactly_once(self, store: Store, limit: int) -> None:
@@ -240,7 +249,7 @@ class Scans(StoreCase):
         assert 1 <= len(store.scan("claim", limit=limit).block().records) <= limit
 
     def test_only_the_kind_asked_for_is_met(self, store: Store) -> None:
-        land(store, Insert(place(kind="claim"), ""), Insert(place(kind="step"), ""))
+        land_each(store, Insert(place(kind="claim"), ""), Insert(place(kind="step"), ""))
         assert [record.at.kind for record in met(store, "step")] == ["step"]
 
     def test_only_the_space_asked_for_is_met(self, store: Store) -> None:
@@ -259,7 +268,7 @@ class Scans(StoreCase):
         assert met(store, state="unknown") == []
 
     def test_the_empty_state_is_a_state(self, store: Store) -> None:
-        land(store, Insert(place(1), "", ""), Insert(place(2), "", "held"))
+        land_each(store, Insert(place(1), "", ""), Insert(place(2), "", "held"))
         assert [record.at.key for record in met(store, state="")] == ["1"]
 
     def test_space_and_state_narrow_together(self, store: Store) -> None:

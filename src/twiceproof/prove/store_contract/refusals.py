@@ -11,7 +11,7 @@ import pytest
 from ...errors import BadWrite
 from ...records import Address, Check, Insert, Remove, Replace, Write
 from ...stores.base import Store
-from ...stores.validate import MOST_BODY, MOST_KEY, MOST_KIND, MOST_SPACE
+from ...stores.validate import MOST_KEY, MOST_KIND, MOST_SPACE
 from .case import StoreCase, claim, is_absent, land, met, place, record_at
 
 __all__ = ["Refusals"]
@@ -102,10 +102,10 @@ class Refusals(StoreCase):
 
     def test_a_body_too_large_is_refused_and_its_twin_taken(self, store: Store) -> None:
         with pytest.raises(BadWrite):
-            store.write(Insert(place(), _text(MOST_BODY + 1))).block()
+            store.write(Insert(place(), _text(store.body_limit + 1))).block()
         assert is_absent(store, place())
-        land(store, Insert(place(), _text(MOST_BODY)))
-        assert len(record_at(store, place()).body) == MOST_BODY
+        land(store, Insert(place(), _text(store.body_limit)))
+        assert len(record_at(store, place()).body) == store.body_limit
 
     def test_one_bad_write_keeps_its_whole_batch_out(self, store: Store) -> None:
         bad = [_with("key", ""), _with("key", "\0"), _with("key", "x" * (MOST_KEY + 1))]

@@ -12,6 +12,7 @@ from .case import (
     by_both_drivers,
     claim,
     due_keys,
+    in_one_batch,
     is_absent,
     land,
     met,
@@ -28,6 +29,7 @@ CLAIM, ARRIVAL = place("claim"), place("arrival")
 
 class Checks(StoreCase):
     @by_both_drivers
+    @in_one_batch(2)
     def test_a_check_that_holds_lets_the_batch_land(self, store: Store, ask: StoreRequest) -> None:
         fence = claim(store, CLAIM).fence
         outcome = ask(store.write(Check(CLAIM, fence=fence), Insert(ARRIVAL, "here")))
@@ -35,6 +37,7 @@ class Checks(StoreCase):
         assert record_at(store, ARRIVAL).body == "here"
 
     @by_both_drivers
+    @in_one_batch(2)
     def test_a_check_that_does_not_hold_stops_the_batch(self, store: Store, ask: StoreRequest) -> None:
         first = claim(store, CLAIM)
         land(store, Replace(CLAIM, "taken over", version=first.version, draw=True))
@@ -43,6 +46,7 @@ class Checks(StoreCase):
         assert (outcome.at, outcome.found) == (CLAIM, record_at(store, CLAIM))
         assert is_absent(store, ARRIVAL)
 
+    @in_one_batch(2)
     def test_a_version_check_holds_for_this_version_only(self, store: Store) -> None:
         first = land(store, Insert(CLAIM, "1"))
         land(store, Check(CLAIM, version=first.version), Insert(place("a"), ""))
@@ -50,11 +54,13 @@ class Checks(StoreCase):
         refuse(store, Check(CLAIM, version=first.version), Insert(place("b"), ""))
         assert is_absent(store, place("b"))
 
+    @in_one_batch(2)
     def test_an_absence_check_holds_while_nothing_is_there(self, store: Store) -> None:
         fence = claim(store, CLAIM).fence
         land(store, Replace(CLAIM, "asleep", fence=fence), Check(ARRIVAL, absent=True))
         assert record_at(store, CLAIM).body == "asleep"
 
+    @in_one_batch(2)
     def test_an_absence_check_stops_the_batch_when_something_is_there(self, store: Store) -> None:
         """Or a callback that arrives just before a run suspends would be lost."""
         fence = claim(store, CLAIM).fence
@@ -76,6 +82,7 @@ class Checks(StoreCase):
         land(store, Check(CLAIM, version=landed.version))
         assert record_at(store, CLAIM) == before
 
+    @in_one_batch(2)
     def test_a_check_in_a_batch_changes_nothing_where_it_looks(self, store: Store) -> None:
         landed = claim(store, CLAIM)
         before = record_at(store, CLAIM)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +26,7 @@ __all__ = [
     "WorldRequest",
     "answers_from",
     "counts_from",
+    "matches",
     "read_request",
     "written",
 ]
@@ -42,7 +45,7 @@ class WorldAnswer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorldAnswers(Struct, frozen=True):
-    """Answers by `METHOD host/path`, or `METHOD /path` for every host. A path that ends with * is a prefix."""
+    """Answers by `METHOD host/path`, or `METHOD /path` for every host. In a path, * stands for anything."""
 
     known: dict[str, WorldAnswer]
 
@@ -65,8 +68,12 @@ def matches(pattern: str, asked: str) -> bool:
     asked_method, _, asked_place = asked.partition(" ")
     if place.startswith("/"):
         asked_place = "/" + asked_place.partition("/")[2]
-    same = asked_place.startswith(place[:-1]) if place.endswith("*") else asked_place == place
-    return method == asked_method and same
+    return method == asked_method and (_path_pattern(place).fullmatch(asked_place) is not None)
+
+
+@lru_cache(1_000)
+def _path_pattern(place: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, place.split("*"))), re.DOTALL)
 
 
 def answers_from(given: dict[str, Any]) -> WorldAnswers:
@@ -191,6 +198,8 @@ def _phrase(status: int) -> str:
 
 LOOKING = ("GET", "HEAD", "OPTIONS")
 TLS_HELLO = 0x16
+# Links and references of ours: each attempt makes others.
+MADE_ANEW = re.compile(rb"/v1/(?:approvals/link|callbacks)/[\w-]+|res://[\w./-]+")
 
 
 class RecordedCall(Struct, frozen=True):
@@ -203,8 +212,18 @@ class RecordedCall(Struct, frozen=True):
 class HttpService:
     """Keeps everything in memory, for the current scenario."""
 
-    def __init__(self, answers: WorldAnswers, *, honours_keys: bool, counts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        answers: WorldAnswers,
+        *,
+        honours_keys: bool,
+        counts: tuple[str, ...] = (),
+        same: tuple[str, ...] = (),
+        elsewhere: Callable[[str], bool] = lambda after: False,
+    ) -> None:
         self._answers = answers
+        self._same = same
+        self._elsewhere = elsewhere
         self._counts = counts
         self._honours_keys = honours_keys
         self._tls = False
@@ -255,7 +274,7 @@ class HttpService:
         return request
 
     def _answered(self, request: WorldRequest) -> WorldAnswer:
-        digest = sha256(request.body).hexdigest()[:8]
+        digest = sha256(MADE_ANEW.sub(b"", request.body)).hexdigest()[:8]
         asked = f"{request.method} {request.host}{request.target}"
         self._asked.append(asked)
         if request.method in LOOKING:
@@ -282,9 +301,12 @@ class HttpService:
     def _changes_nothing(self, asked: str, effect: str, last: str) -> bool:
         """A PUT or DELETE that finds its own work, with nothing done there since."""
         counted = any(matches(pattern, asked) for pattern in self._counts)
-        return effect == last and asked.startswith(REPEATABLE) and not counted
+        same = asked.startswith(REPEATABLE) or any(matches(pattern, asked) for pattern in self._same)
+        return effect == last and same and not counted
 
     def _was_done(self, pattern: str) -> bool:
+        if "/" not in pattern:
+            return self._elsewhere(pattern)
         return any(matches(pattern, effect.partition(" #")[0]) for effect in self._done)
 
 
@@ -293,7 +315,9 @@ class HttpWorld(StandIn):
 
     Requests are counted by method, host, path and body; GET and HEAD only read. The same PUT or DELETE again changes
     nothing and is no effect, unless `counts` names it (`["PUT /meters/*"]`). With `honours_keys`, a repeated
-    Idempotency-Key with the same request is answered with the first answer and is no effect.
+    Idempotency-Key with the same request is answered with the first answer and is no effect. `same` are further
+    requests that change nothing when they are repeated; `elsewhere` tells whether what an answer's `after` names was
+    done, if it is no request.
     """
 
     def __init__(
@@ -303,9 +327,18 @@ class HttpWorld(StandIn):
         answers: dict[str, Any] | None = None,
         honours_keys: bool = False,
         counts: Sequence[str] = (),
+        same: Sequence[str] = (),
+        elsewhere: Callable[[str], bool] = lambda after: False,
     ) -> None:
         known = answers_from({} if answers is None else answers)
-        super().__init__(hosts, HttpService(known, honours_keys=honours_keys, counts=counts_from(counts)))
+        service = HttpService(
+            known,
+            honours_keys=honours_keys,
+            counts=counts_from(counts),
+            same=tuple(_pattern(name) for name in same),
+            elsewhere=elsewhere,
+        )
+        super().__init__(hosts, service)
 
     @property
     def url(self) -> str:

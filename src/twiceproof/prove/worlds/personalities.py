@@ -19,6 +19,7 @@ from msgspec import Struct
 from ...effects.http_request import EFFECT_KEY_HEADER, at_path
 from ...effects.providers import Provider, normal_key, provider
 from ...errors import Misuse
+from ...keys.duration import LONGEST
 from .http import WorldAnswer, WorldRequest, read_request, written
 from .stand_in import StandIn
 
@@ -36,6 +37,7 @@ class KeptAnswer(Struct, frozen=True):
     answer: WorldAnswer
     record: dict[str, Any]
     at: float
+    first_sent: str = ""
 
 
 class ProviderService:
@@ -50,9 +52,11 @@ class ProviderService:
         self._done: Counter[str] = Counter()
         self._records: list[dict[str, Any]] = []
         self._keys: dict[tuple[str, str], KeptAnswer] = {}
+        self._upserted: dict[str, tuple[str, WorldAnswer]] = {}  # by what is addressed: the last body, and its answer
         self._asked: list[str] = []
         self._writes = 0
         self._losing = 0
+        self._erring = 0
         self._now = 0.0
         self._plan: dict[int, tuple[str, Any]] = {}  # by the number of a write: what goes wrong with it
 
@@ -66,8 +70,12 @@ class ProviderService:
                 return self._records
             case "advance":
                 self._now += float(value)
+            case "time":
+                self._now = max(self._now, float(value))
             case "lose":
                 self._losing = int(value)
+            case "err":
+                self._erring = int(value)
             case "plan":
                 number, what, detail = value
                 self._plan[int(number)] = (what, detail)
@@ -91,6 +99,8 @@ class ProviderService:
             what, detail = self._plan.get(self._writes, ("", None))
             if len(self._asked) == self._losing:
                 what, detail = "lose", "silence"
+            if len(self._asked) == self._erring:
+                what, detail = "fail", (self._row.sticky[0], True)
             if what == "refuse":  # lost on the way: never carried out
                 writer.transport.abort()
                 return
@@ -122,6 +132,8 @@ class ProviderService:
         known = self._keys.get(place) if key else None
         if known is not None and self._now - known.at <= (self._row.window_seconds or 0.0):
             return self._repeated(known, digest, request)
+        if known is not None and self._row.forgotten:
+            return WorldAnswer(self._row.forgotten[0], {"error": "the first attempt is too long ago"})
         if what == "busy":  # another request with this key is at work, and will have been carried out
             self._execute(request, key, place, digest)
             return WorldAnswer(self._row.in_progress[0], {"error": "in progress"}, WAIT)
@@ -132,13 +144,19 @@ class ProviderService:
 
     def _execute(self, request: WorldRequest, key: str, place: tuple[str, str], digest: str) -> WorldAnswer:
         target = request.target.partition("?")[0]
+        address, is_upsert = f"{request.host}{target}", self._row.kind == "safe" and _is_plain(self._row, request)
+        before, answered = self._upserted.get(address, ("", None))
+        if is_upsert and answered is not None and before == digest:
+            return WorldAnswer(200, answered.body)  # by an id of the caller's: the same again changes nothing
         self._done[f"{request.method} {request.host}{target} #{digest}"] += 1
         mark = request.headers.get(EFFECT_KEY_HEADER.lower(), "")
         record = {"id": f"r_{len(self._records) + 1}", "key": key, "effect_key": mark, "path": target}
         self._records.append(record)
         answer = WorldAnswer(201, record)
+        if is_upsert:
+            self._upserted[address] = (digest, answer)
         if key:
-            self._keys[place] = KeptAnswer(digest, answer, record, self._now)
+            self._keys[place] = KeptAnswer(digest, answer, record, self._now, self._first_sent(request))
         return answer
 
     def _failed(
@@ -153,7 +171,8 @@ class ProviderService:
 
     def _repeated(self, known: KeptAnswer, digest: str, request: WorldRequest) -> WorldAnswer:
         rule = self._row.conflict
-        if known.digest != digest and self._row.other_body.startswith("refused"):
+        differs = known.digest != digest or known.first_sent != self._first_sent(request)
+        if differs and self._row.other_body.startswith("refused"):
             return WorldAnswer(400, {"error": {"type": "idempotency_error", "message": "key used for another request"}})
         if rule is None:
             return known.answer
@@ -166,6 +185,8 @@ class ProviderService:
     def _key(self, request: WorldRequest) -> str:
         """Where the row says that it goes; a key that the provider would refuse is none."""
         field = self._row.field
+        if self._row.first_sent and not self._first_sent(request):
+            return ""  # it takes no key without the time of the first attempt
         match self._row.place:
             case "header":
                 return request.headers.get(field.lower(), "")
@@ -177,6 +198,9 @@ class ProviderService:
                 except LookupError:
                     return ""
         return ""
+
+    def _first_sent(self, request: WorldRequest) -> str:
+        return request.headers.get(self._row.first_sent.lower(), "")
 
     # -- reads -----------------------------------------------------------------------------------
 
@@ -193,6 +217,12 @@ class ProviderService:
                 rule = self._row.conflict
                 return WorldAnswer(200, {rule.at: one} if rule is not None and rule.at else one)
         return WorldAnswer(404, {"error": "there is none"})
+
+
+def _is_plain(row: Provider, request: WorldRequest) -> bool:
+    """Whether the row speaks of it, and no condition makes a repeat another request."""
+    conditional = not request.headers.keys().isdisjoint(("if-match", "if-none-match"))
+    return row.covers(request.method, request.target.partition("?")[0]) and not conditional
 
 
 def _words(value: str) -> list[str]:
@@ -228,9 +258,25 @@ class ProviderWorld(StandIn):
         """For a program with a configurable base URL."""
         return f"http://127.0.0.1:{self._aside.port}"
 
+    @property
+    def window(self) -> float:
+        found = self.row.window_seconds
+        return found if found < LONGEST else 0.0
+
     def advance(self, seconds: float) -> None:
         """Move the provider's clock: keys older than its window are forgotten."""
         self._aside.ask("advance", seconds)
+
+    def set_time(self, wall: float) -> None:
+        """Set the provider's clock to the time of a scenario. It never goes back."""
+        self._aside.ask("time", wall)
+
+    def repeats_errors_to(self, asked: str) -> bool:
+        return bool(self.row.sticky) and not asked.startswith(("GET ", "HEAD "))
+
+    def err(self, number: int) -> None:
+        """Carry out the n-th request of the next scenario, and answer it with an error that its key gets again."""
+        self._aside.ask("err", number)
 
     def records(self) -> list[dict[str, Any]]:
         """What was created, in order, with the keys that it came with."""

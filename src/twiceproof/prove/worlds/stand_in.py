@@ -8,7 +8,9 @@ import os
 import signal
 import socket
 import ssl
+import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -16,9 +18,10 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from ...errors import Misuse
+from ...threads import at_fork
 from ..socket_guard import host_written
 
-__all__ = ["PlainTls", "Routes", "Service", "ServiceProcess", "StandIn", "open_places"]
+__all__ = ["PlainTls", "Routes", "Service", "ServiceProcess", "ServiceWorld", "StandIn", "open_places"]
 
 
 READING = 60.0  # seconds that a client may take
@@ -33,13 +36,61 @@ class Service(Protocol):
     def command(self, word: str, value: Any) -> Any: ...
 
 
+class QuestionLine:
+    """One connection for all questions of a process: connecting, which the network guard judges, takes longer than the
+    answer. A forked process makes its own.
+    """
+
+    def __init__(self, place: tuple[str, int]) -> None:
+        self._place = place
+        self._mutex = threading.Lock()
+        self._link: socket.socket | None = None
+        at_fork(self, in_child=QuestionLine._reset_after_fork)
+
+    def ask(self, word: str, value: Any) -> Any:
+        with self._mutex:
+            link, self._link = self._link or self._connected(), None
+            try:
+                link.sendall(msgspec.json.encode((word, value)) + b"\n")
+                answer = _line_from(link)
+            except BaseException:  # whoever asks next must not get the answer to this question
+                link.close()
+                raise
+            self._link = link
+        return msgspec.json.decode(answer)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+
+    def _connected(self) -> socket.socket:
+        link = socket.socket()
+        link.settimeout(READING)
+        link.connect(self._place)
+        return link
+
+    def _reset_after_fork(self) -> None:
+        self.close()  # in this process alone: the parent keeps its own end
+        self._mutex, self._link = threading.Lock(), None
+
+
+def _line_from(link: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        block = link.recv(65_536)
+        if not block:
+            raise ConnectionResetError("The stand-in has ended.")
+        line += block
+    return line
+
+
 class ServiceProcess:
     """Two loopback ports: one for the clients, one for the prover's questions."""
 
     def __init__(self, service: Service) -> None:
         clients, questions = _listening(), _listening()
         self.port: int = clients.getsockname()[1]
-        self._questions: tuple[str, int] = questions.getsockname()
+        self._line = QuestionLine(questions.getsockname())
         watched, self._held = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the child needs none of the parent's threads
@@ -52,15 +103,11 @@ class ServiceProcess:
         os.close(watched)
 
     def ask(self, word: str, value: Any = None) -> Any:
-        """Ask from any process; one connection each, because a forked process must not share its parent's."""
-        with socket.socket() as link:
-            link.settimeout(READING)
-            link.connect(self._questions)
-            link.sendall(msgspec.json.encode((word, value)) + b"\n")
-            with link.makefile("rb") as answer:
-                return msgspec.json.decode(answer.read())
+        """Ask from any process."""
+        return self._line.ask(word, value)
 
     def close(self) -> None:
+        self._line.close()
         os.close(self._held)
         os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._child, 0)
@@ -87,27 +134,30 @@ async def _listen(service: Service, clients: socket.socket, questions: socket.so
     gone = asyncio.Event()
     asyncio.get_running_loop().add_reader(watched, gone.set)
     await asyncio.start_server(_bounded(service.talk), sock=clients)
-    await asyncio.start_server(_bounded(lambda reader, writer: _answer(service, reader, writer)), sock=questions)
+    await asyncio.start_server(
+        _bounded(lambda reader, writer: _answer_all(service, reader, writer), None), sock=questions
+    )
     await gone.wait()
     os._exit(0)  # at once, without errors about clients still connected
 
 
-def _bounded(talk: Talk) -> Talk:
+def _bounded(talk: Talk, seconds: float | None = READING) -> Talk:
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(
             OSError, EOFError, TimeoutError, ValueError
         ):  # a client may die in the middle of a request
-            await asyncio.wait_for(talk(reader, writer), READING)
+            await asyncio.wait_for(talk(reader, writer), seconds)
         with contextlib.suppress(OSError):
             writer.close()
 
     return one
 
 
-async def _answer(service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    word, value = msgspec.json.decode(await reader.readline(), type=tuple[str, Any])
-    writer.write(msgspec.json.encode(service.command(word, value)))
-    await writer.drain()
+async def _answer_all(service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while question := await reader.readline():
+        word, value = msgspec.json.decode(question, type=tuple[str, Any])
+        writer.write(msgspec.json.encode(service.command(word, value)) + b"\n")
+        await writer.drain()
 
 
 Leads = Callable[[Any], bool]
@@ -304,18 +354,11 @@ def open_places() -> list[str]:
     return [f"127.0.0.1:{aside.port}" for aside in _open]
 
 
-class StandIn:
-    """While it is open, these names lead here, with TLS or without."""
+class ServiceWorld(ABC):
+    """A world whose service runs in a process of its own."""
 
-    def __init__(self, hosts: list[str], service: Service) -> None:
+    def __init__(self, service: Service) -> None:
         self._aside = ServiceProcess(service)
-        try:
-            self._routes = Routes(hosts, self._aside.port)
-        except Misuse:
-            self._aside.close()
-            raise
-        self._tls = PlainTls(self._routes.leads_here)
-        _open.append(self._aside)
 
     def reset(self) -> None:
         self._aside.ask("reset")
@@ -331,11 +374,9 @@ class StandIn:
         """Lose the answer to the n-th request of the next scenario, after it was carried out."""
         self._aside.ask("lose", number)
 
+    @abstractmethod
     def close(self) -> None:
-        self._tls.close()
-        self._routes.close()
-        self._aside.close()
-        _open.remove(self._aside)
+        """End the service, and let what led to it lead elsewhere again."""
 
     def __enter__(self) -> Self:
         return self
@@ -344,3 +385,23 @@ class StandIn:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class StandIn(ServiceWorld):
+    """While it is open, these names lead here, with TLS or without."""
+
+    def __init__(self, hosts: list[str], service: Service) -> None:
+        super().__init__(service)
+        try:
+            self._routes = Routes(hosts, self._aside.port)
+        except Misuse:
+            self._aside.close()
+            raise
+        self._tls = PlainTls(self._routes.leads_here)
+        _open.append(self._aside)
+
+    def close(self) -> None:
+        self._tls.close()
+        self._routes.close()
+        self._aside.close()
+        _open.remove(self._aside)

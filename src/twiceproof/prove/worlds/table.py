@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from ...errors import Misuse
 from ...stores.open import refuse_driver
 
-__all__ = ["MOST_ROWS", "PostgresTable", "SqliteTable", "TableWorld", "Tables", "refuse_many"]
+__all__ = ["MOST_ROWS", "LedgerTables", "PostgresTable", "SqliteTable", "TableWorld", "Tables", "refuse_many"]
 
 
 MOST_ROWS = 10_000
@@ -35,11 +35,12 @@ class Tables(Protocol):
 class TableWorld:
     """`sqlite:///shop.db#orders` or `postgresql://…/shop#orders`. Rows that were there before are not counted."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, drawn: bool = True) -> None:
         self._url, _, self._name = url.partition("#")
+        self._drawn = drawn
         if not self._name:
             raise Misuse("A table is named at the end of its database's URL: sqlite:///shop.db#orders")
-        self._pid, self._table = os.getpid(), _open(self._url, self._name)
+        self._pid, self._table = os.getpid(), _open(self._url, self._name, drawn)
         self._mutex = threading.Lock()
         self._before = Counter(self._table.rows().values())
 
@@ -59,24 +60,42 @@ class TableWorld:
 
     def _mine(self) -> Tables:
         if self._pid != os.getpid():
-            self._pid, self._table = os.getpid(), _open(self._url, self._name)
+            self._pid, self._table = os.getpid(), _open(self._url, self._name, self._drawn)
         return self._table
+
+
+class LedgerTables:
+    """Tables beside the ledger of a scenario, in the same database: a transaction writes them together with it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._tables: list[TableWorld] = []
+
+    def open(self, url: str) -> None:
+        """Look into this scenario's own database. Called in its process, before anything runs."""
+        self._tables = [TableWorld(f"{url}#{name}", drawn=False) for name in self._names]
+
+    def reset(self) -> None:
+        """Each scenario has a copy of its own."""
+
+    def look(self) -> dict[str, int]:
+        return {what: count for table in self._tables for what, count in table.look().items()}
 
 
 def refuse_many(name: str, count: int) -> None:
     if count > MOST_ROWS:
         raise Misuse(
-            f"{name} has more than {MOST_ROWS:,} rows, and they are copied for each play; prove it against a database "
-            "with a few."
+            f"{name} has more than {MOST_ROWS:,} rows, and they are copied for each scenario; prove it against a "
+            "database with a few."
         )
 
 
-def _open(url: str, name: str) -> Tables:
+def _open(url: str, name: str, drawn: bool) -> Tables:
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":
         return SqliteTable(url, name)
     if scheme in ("postgresql", "postgres"):
-        return PostgresTable(url, name)
+        return PostgresTable(url, name, drawn=drawn)
     refuse_driver(url)
     raise Misuse("--table takes sqlite:///file.db#table or postgresql://…/database#table.")
 
@@ -85,8 +104,10 @@ def _open(url: str, name: str) -> Tables:
 
 
 COLUMNS = """
-SELECT attname, pg_get_serial_sequence(quote_ident(nspname) || '.' || quote_ident(relname), attname)
+SELECT attname, pg_get_serial_sequence(quote_ident(nspname) || '.' || quote_ident(relname), attname),
+    attidentity <> '' OR coalesce(pg_get_expr(adbin, adrelid), '') LIKE 'nextval(%%'
 FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace
+LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
 WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
 """
 REACHING = """
@@ -96,9 +117,12 @@ WHERE confrelid = %s AND contype = 'f' AND confdeltype IN ('c', 'n', 'd')
 
 
 class PostgresTable:
-    """Rows are transferred by COPY, so that every type is restored exactly. Sequences are restored too."""
+    """Rows are transferred by COPY, so that every type is restored exactly. Sequences are restored too.
 
-    def __init__(self, url: str, name: str) -> None:
+    `drawn`: whether numbers from sequences count. A transaction that is rolled back does not give them back.
+    """
+
+    def __init__(self, url: str, name: str, *, drawn: bool = True) -> None:
         try:
             import psycopg
         except ImportError:
@@ -110,6 +134,7 @@ class PostgresTable:
         except psycopg.OperationalError:  # its text may contain parts of the URL
             raise Misuse("The table's database does not answer; check that it runs and the URL is right.") from None
         self._db: Any = db
+        self._drawn = drawn
         try:
             self._read(name)
         except BaseException:
@@ -138,8 +163,9 @@ class PostgresTable:
 
     def _declared(self) -> tuple[str, dict[str, tuple[int, bool]]]:
         found = self._db.execute(COLUMNS, (self._oid,)).fetchall()
-        sequences = {name: self._sequence(name) for _, name in found if name}
-        return ", ".join('"' + name.replace('"', '""') + '"' for name, _ in found), sequences
+        sequences = {name: self._sequence(name) for _, name, _ in found if name}
+        names = [name for name, _, drawn in found if self._drawn or not drawn]
+        return ", ".join('"' + name.replace('"', '""') + '"' for name in names), sequences
 
     def _sequence(self, name: str) -> tuple[int, bool]:
         last, called = self._db.execute(f"SELECT last_value, is_called FROM {name}").fetchone()

@@ -11,7 +11,18 @@ from typing import Any, Protocol, runtime_checkable
 from ...errors import Misuse
 from ...flows.step import Step
 
-__all__ = ["CallableWorld", "CountedCalls", "LosesAnswers", "World", "Worlds", "counted", "losing", "unanswered"]
+__all__ = [
+    "CallableWorld",
+    "CountedCalls",
+    "ForgetsKeys",
+    "LosesAnswers",
+    "World",
+    "Worlds",
+    "counted",
+    "forgetting",
+    "losing",
+    "unanswered",
+]
 
 
 class CountedCalls:
@@ -92,6 +103,24 @@ class LosesAnswers(Protocol):
         """Lose the answer to the n-th request of the next scenario, after it was carried out."""
 
 
+@runtime_checkable
+class ForgetsKeys(LosesAnswers, Protocol):
+    """A world of a provider, which remembers keys for some time, and may repeat an error that it once answered."""
+
+    @property
+    def window(self) -> float:
+        """For how many seconds it remembers a key; 0: it knows none, or never forgets."""
+
+    def set_time(self, wall: float) -> None:
+        """Set its clock: the scenario's time has moved."""
+
+    def repeats_errors_to(self, asked: str) -> bool:
+        """Whether an error that answers this request is repeated for the same key."""
+
+    def err(self, number: int) -> None:
+        """Carry out the n-th request of the next scenario, and answer it with an error that is repeated."""
+
+
 class CallableWorld:
     """A user's function. What it reads from memory is the scenario's own copy."""
 
@@ -131,6 +160,11 @@ class Worlds:
 def losing(world: World) -> list[LosesAnswers]:
     """The parts of a world that can lose an answer."""
     return [part for part in _parts(world) if isinstance(part, LosesAnswers)]
+
+
+def forgetting(world: World) -> list[ForgetsKeys]:
+    """The parts of a world that remember keys."""
+    return [part for part in _parts(world) if isinstance(part, ForgetsKeys)]
 
 
 @runtime_checkable

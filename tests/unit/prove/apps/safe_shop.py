@@ -4,6 +4,7 @@ import asyncio
 import smtplib
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2 as httpx
 
@@ -17,6 +18,11 @@ database = sqlite3.connect(":memory:")
 
 def find_charge(order):
     return Absent
+
+
+@app.step(repeat="safe")
+def send_instead(order):
+    app.send("orders.paid", order)
 
 
 @app.step(repeat="safe")
@@ -144,6 +150,8 @@ async def reservation(order):
     await reserving(order)
     await third
     await app.sleep("3d")
+    await app.send("orders.paid", order)
+    await app.gather(app.waiting_for("paid", type=dict), first)
     await asyncio.gather(asyncio.sleep(1), asyncio.sleep(2))
     return await app.each(order["lines"], reserve)
 
@@ -218,3 +226,14 @@ def effects_that_are_performed(order):
     app.effects.http.put("https://books.test/invoices/17", json=order)
     saves(order)
     mails(order)
+
+
+@app.step(repeat="safe")
+def size_of_a_report(path):
+    return len(Path(path).read_bytes())
+
+
+@app.step(repeat="safe")
+def beginning_of_a_report(path):
+    with Path(path).open() as file:
+        return file.read(80)

@@ -36,6 +36,11 @@ def post_invoice(order):
     httpx.post("http://127.0.0.1:1/invoices", json=order)  # expect: create-not-upsert
 
 
+@app.step(repeat="safe")
+def publish_by_hand(order, channel):
+    channel.basic_publish("orders", "paid", order["id"])  # expect: published-by-hand
+
+
 @app.step(repeat="never")
 def charge(order): ...
 
@@ -220,6 +225,8 @@ async def reserve_a_gift(order):
 async def forgets(order):
     reserve(order["line"])  # expect: forgotten-await
     app.sleep("3d")  # expect: forgotten-await
+    app.send("orders.paid", order)  # expect: forgotten-await
+    app.waiting_for("paid", type=dict)  # expect: forgotten-await
     app.each(order["lines"], reserve)  # expect: forgotten-await
     reservation.start(order)  # expect: forgotten-await
     greet(order["customer"])  # expect: forgotten-await
@@ -305,3 +312,18 @@ def effects_that_are_only_described(order):
     mails(order)  # expect: dangerous-before-safe
     saves(order)
     return files.write("orders.txt", "one")  # expect: effect-not-performed
+
+
+# -- what may not be kept ----------------------------------------------------------------------
+
+
+@app.step(repeat="safe")
+def reads_a_report(path):
+    return Path(path).read_bytes()  # expect: unkept-result
+
+
+@app.step(repeat="safe")
+async def downloads_a_report(url):
+    async with httpx.AsyncClient() as client:
+        answer = await client.get(url)
+    return answer.content  # expect: unkept-result
