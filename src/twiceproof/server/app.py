@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -12,14 +13,26 @@ from ..errors import TwiceproofError
 from ..inbound.reply import Reply, problem, retry_after
 from ..inbound.source import InboundOutcome, collect
 from . import problems
-from .auth import POLICY, Access, Peer, Trust, address_in, allows, is_loopback, rate_limit_subject, require_policy
+from .auth import (
+    Access,
+    Peer,
+    Trust,
+    address_in,
+    allows,
+    is_loopback,
+    rate_limit_subject,
+    require_policy,
+    required_scope,
+)
 from .limits import BodyBudget, Buckets, ClientDisconnected, Reservation, ServerLimits, read_body
 from .monitoring import ServerStatus, find_traces, write_access
-from .request import ApiRequest, RequestRefused, headers_of, split_root_path
+from .request import ApiRequest, RequestRefused, StreamReply, headers_of, split_root_path
 from .routes import ROUTES
 from .routing import ApiRoute, Router, params_of, require_known
 from .tokens import Principal
 from .tokens import Scope as Need
+from .ui.dashboard import Dashboard
+from .ui.pages import PAGES
 
 __all__ = ["Application", "Receive", "RequestHandler", "Scope", "Send", "make_application"]
 
@@ -34,6 +47,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"origin", b"idempotency-key")
 CLOSE = (b"connection", b"close")
 UNKNOWN = "unknown"  # a client without an address in the proxy's header
+PROGRAMS = ("/v1/", "/hooks/")  # what programs call
 NO_ROUTE = "(none)"  # for requests without a route, in metrics and logs
 
 
@@ -60,12 +74,40 @@ class RequestHandler:
         except ClientDisconnected:
             self.application.server_status.metrics.count_refusal("gone")
             return
+        if self._is_page():
+            reply = self.application.dashboard.as_page(
+                reply, self.scope["method"], self.root, self.path, self.principal
+            )
         headers = headers_of(reply, self.root)
         if self.application.server_status.draining:
             headers.append(CLOSE)  # the connection will be closed, so the client must not reuse it
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": reply.body})
+        if isinstance(reply, StreamReply):
+            await self._stream(reply, send)
+        else:
+            await send({"type": "http.response.body", "body": reply.body})
         self._count(reply.status, outcomes)
+
+    async def _stream(self, reply: StreamReply, send: Send) -> None:
+        """Send the pieces as they come. It is not counted as a request under way, and ends when the server drains."""
+        assert reply.pieces is not None  # noqa: S101 - for mypy
+        gone = asyncio.ensure_future(self._disconnected())
+        try:
+            async for piece in reply.pieces(gone):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            gone.cancel()
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _disconnected(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    def _is_page(self) -> bool:
+        """Whether a problem is shown as a page: on addresses of the dashboard, and where a browser finds nothing."""
+        if self.route is not None:
+            return self.route.page
+        return not self.path.startswith(PROGRAMS) and b"text/html" in self.headers.get(b"accept", b"")
 
     def _count(self, status: int, outcomes: list[InboundOutcome]) -> None:
         seconds = time.perf_counter() - self.began
@@ -122,7 +164,7 @@ class RequestHandler:
         if params is None:
             self._limit(self.application.per_source, self.client)
             return problems.not_found(self.path)
-        scope = POLICY[route.method, route.path]
+        scope = required_scope(route)
         principal = self.principal = await self._authenticate(scope, route, params)
         if not allows(scope, principal, self.application.app.settings.tenant):
             return _not_allowed(route, principal)
@@ -170,6 +212,8 @@ class RequestHandler:
     async def _authenticate(self, scope: Need, route: ApiRoute, params: dict[str, str]) -> Principal:
         """Identify the caller and apply its rate limit: per token, or per address without a valid token."""
         access, source = self.application.access, self.application.per_source
+        if route.page:
+            return await self._viewer(scope)
         is_foreign = route.secret_path and not access.is_own_token(self.headers)
         if is_foreign or (
             route.foreign_authorization is not None and route.foreign_authorization(self.application.app, params)
@@ -189,6 +233,16 @@ class RequestHandler:
             self._limit(self.application.per_token, f"{principal.tenant}/{principal.name}")
         else:
             self._limit(source, self.client)
+        return principal
+
+    async def _viewer(self, scope: Need) -> Principal:
+        """Identify who looks at a page, by the session, and apply the same rate limits."""
+        self._limit(self.application.per_source, self.client, peek=True)
+        principal = await self.application.dashboard.principal(self.headers, scope, self._peer())
+        if principal.name:
+            self._limit(self.application.per_token, f"{principal.tenant}/{principal.name}")
+        else:
+            self._limit(self.application.per_source, self.client)
         return principal
 
     def _limit(self, buckets: Buckets, caller: str, *, peek: bool = False) -> None:
@@ -234,7 +288,7 @@ class RequestHandler:
 def _not_allowed(route: ApiRoute, principal: Principal) -> Reply:
     if not principal.name:
         return problems.unauthorized("This address requires a token.")
-    return problems.forbidden(POLICY[route.method, route.path])
+    return problems.forbidden(required_scope(route))
 
 
 def _at_capacity() -> Reply:
@@ -283,7 +337,8 @@ class Application:
         self.limits = limits
         self.server_status = ServerStatus(app, routes)
         self.access = Access(app.store, app.settings.tenant, app.clock, trust=trust)
-        self.router = Router(routes)
+        self.dashboard = Dashboard(app, self.access, PAGES)
+        self.router = Router((*routes, *self.dashboard.routes))
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)
         self.active_requests = 0

@@ -31,6 +31,7 @@ __all__ = [
     "proxy_evidence",
     "rate_limit_subject",
     "require_policy",
+    "required_scope",
 ]
 
 
@@ -128,7 +129,7 @@ class Access:
             return self.anonymous
         if header is not None:
             return await self._of_token(header)
-        if self._trust == "nobody" or _is_cross_origin(headers) or not await self._has_no_token():
+        if self._trust == "nobody" or _is_cross_origin(headers) or not await self.has_no_token():
             return self.anonymous
         evidence = proxy_evidence(headers, peer) if self._trust == "loopback" else ""
         if evidence:
@@ -149,18 +150,22 @@ class Access:
         return known is not None and self._clock.monotonic() < known[1]
 
     async def _of_token(self, header: bytes) -> Principal:
-        """Look the token up by its hash, so that the timing reveals nothing about valid tokens."""
         kind, _, token = header.partition(b" ")
         if kind.lower() != b"bearer" or not token.strip():
             raise RequestRefused(problems.unauthorized("The Authorization header is not a bearer token."))
-        digest, now = sha256(token.strip()), self._clock.monotonic()
-        known = self._known.get(digest.digest())
-        if known is None or now >= known[1]:
-            found = await await_(find_token(self._store, digest.hexdigest()))
-            known = (None if found is None else principal_of(found), now + FRESH)
-            self._remember(digest.digest(), known)
-        if known[0] is None:
+        found = await self.of_digest(sha256(token.strip()).digest())
+        if found is None:
             raise RequestRefused(problems.unauthorized("This token is unknown, revoked or expired."))
+        return found
+
+    async def of_digest(self, digest: bytes) -> Principal | None:
+        """Look a token up by its hash, so that the timing reveals nothing about valid tokens."""
+        now = self._clock.monotonic()
+        known = self._known.get(digest)
+        if known is None or now >= known[1]:
+            found = await await_(find_token(self._store, digest.hex()))
+            known = (None if found is None else principal_of(found), now + FRESH)
+            self._remember(digest, known)
         return known[0]
 
     def _remember(self, digest: bytes, known: tuple[Principal | None, float]) -> None:
@@ -169,7 +174,7 @@ class Access:
         if len(self._known) > MOST:
             self._known.popitem(last=False)
 
-    async def _has_no_token(self) -> bool:
+    async def has_no_token(self) -> bool:
         """Whether no token was ever created; checked again regularly. Once one exists, the answer is final."""
         now = self._clock.monotonic()
         if now < self._no_token_until:
@@ -269,9 +274,39 @@ POLICY: dict[tuple[str, str], Scope] = {
     ("GET", "/v1/approvals/link/{token}"): Scope.PROVEN,
     ("POST", "/v1/approvals/link/{token}"): Scope.PROVEN,
     ("POST", "/v1/reviews/{name}"): Scope.APPROVE,
+    ("GET", "/v1/reconciliations"): Scope.READ,
+    ("POST", "/v1/reconciliations/{name}"): Scope.RUN,
     ("GET", "/v1/findings"): Scope.READ,
     ("GET", "/v1/findings/{id}"): Scope.READ,
     ("POST", "/v1/findings/{id}"): Scope.APPROVE,
+    ("GET", "/v1/messages"): Scope.READ,
+    ("GET", "/v1/messages/{key}"): Scope.READ,
+    ("POST", "/v1/messages/{key}"): Scope.APPROVE,
+    ("GET", "/v1/brokers"): Scope.OPERATOR,
+    ("POST", "/v1/brokers/{name}"): Scope.APPROVE,
+    ("GET", "/v1/consumers"): Scope.OPERATOR,
+    ("GET", "/v1/acts"): Scope.READ,
+    ("GET", "/v1/claims"): Scope.READ,
+    ("GET", "/v1/duplicates"): Scope.READ,
+    ("GET", "/v1/find"): Scope.READ,
+    ("GET", "/v1/keys/{operation}/{key}"): Scope.READ,
+    ("GET", "/v1/dead-letters"): Scope.READ,
+    ("GET", "/v1/dead-letters/{id}"): Scope.READ,
+    ("GET", "/v1/dead-letters/{id}/plan"): Scope.READ,
+    ("POST", "/v1/dead-letters/{id}/replay"): Scope.RUN,
+    ("GET", "/v1/workers"): Scope.OPERATOR,
+    ("GET", "/v1/hooks"): Scope.READ,
+    ("GET", "/v1/schedules"): Scope.READ,
+    ("GET", "/v1/flows"): Scope.READ,
+    ("GET", "/v1/flows/{name}"): Scope.READ,
+    ("POST", "/v1/flows/{name}/draft"): Scope.RUN,
+    ("GET", "/v1/ids"): Scope.READ,
+    ("GET", "/v1/runs/{name}/fork"): Scope.RUN,
+    ("POST", "/v1/runs/{name}/fork"): Scope.RUN,
+    ("GET", "/v1/tokens"): Scope.OPERATOR,
+    ("POST", "/v1/tokens"): Scope.ADMIN,
+    ("POST", "/v1/tokens/{id}/revoke"): Scope.ADMIN,
+    ("GET", "/v1/health"): Scope.OPERATOR,
 }
 
 
@@ -288,8 +323,17 @@ def allows(scope: Scope, principal: Principal, own_tenant: str) -> bool:
             return principal.may(scope)
 
 
+def required_scope(route: ApiRoute) -> Scope:
+    """Return what a route requires. Pages of the dashboard say it themselves."""
+    return POLICY[route.method, route.path] if route.scope is None else route.scope
+
+
 def require_policy(routes: Iterable[ApiRoute]) -> None:
-    missing = [f"{route.method} {route.path}" for route in routes if (route.method, route.path) not in POLICY]
+    missing = [
+        f"{route.method} {route.path}"
+        for route in routes
+        if route.scope is None and (route.method, route.path) not in POLICY
+    ]
     if missing:
         raise Misuse(
             f"The access policy has no entry for {', '.join(missing)}; add it to twiceproof.server.auth.POLICY."

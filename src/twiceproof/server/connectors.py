@@ -53,8 +53,28 @@ Node = dict[str, Any]
 
 def n8n(url: str) -> dict[str, Any]:
     """Return the file for a server at this URL."""
-    base = server_at(url).geturl().rstrip("/")
-    nodes = [
+    nodes = _nodes(server_at(url).geturl().rstrip("/"))
+    return {
+        "id": _own_id(),
+        "name": "Twiceproof: claim once",
+        "nodes": nodes,
+        "connections": {
+            "Start": _to(INPUT),
+            INPUT: _to(REQUEST),
+            REQUEST: _to(CLAIM),
+            CLAIM: _to(IS_CLAIMED),
+            IS_CLAIMED: _to(WORK, IS_HANDLED),
+            IS_HANDLED: _to(NOT_CLAIMED, STOPPED),
+            WORK: _to("Mark as done", "Mark as failed"),
+        },
+        "settings": {"executionOrder": "v1"},
+        "active": False,
+        "pinData": {},
+    }
+
+
+def _nodes(base: str) -> list[Node]:
+    return [
         _node("Start", "manualTrigger", 1, 0, 0, {}),
         _node(INPUT, "set", 3.4, 220, 0, _input_fields()),
         # A separate node: a retry of the claim evaluates its own fields again, and must send the same id.
@@ -108,23 +128,6 @@ def n8n(url: str) -> dict[str, Any]:
         _node(NOT_CLAIMED, "noOp", 1, 1320, 160, {}),
         _node(STOPPED, "stopAndError", 1, 1320, 320, {"errorMessage": "={{ $json.next }}"}),
     ]
-    return {
-        "id": _own_id(),
-        "name": "Twiceproof: claim once",
-        "nodes": nodes,
-        "connections": {
-            "Start": _to(INPUT),
-            INPUT: _to(REQUEST),
-            REQUEST: _to(CLAIM),
-            CLAIM: _to(IS_CLAIMED),
-            IS_CLAIMED: _to(WORK, IS_HANDLED),
-            IS_HANDLED: _to(NOT_CLAIMED, STOPPED),
-            WORK: _to("Mark as done", "Mark as failed"),
-        },
-        "settings": {"executionOrder": "v1"},
-        "active": False,
-        "pinData": {},
-    }
 
 
 def _own_id() -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -17,11 +15,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from ..app.app import App
 from ..claims.claim import QUEUED
 from ..clock import Clock
-from ..errors import Misuse, StoreError
+from ..errors import StoreError
 from ..flows.history.queries import StateCounts, count_states
 from ..flows.workers.log import About, about_var
 from ..inbound.source import InboundOutcome
-from ..operations import await_, block
+from ..operations import await_
 from ..reconcile.findings import FindingCounts, count_findings
 from ..records import Address, Found
 from .openapi import describe
@@ -38,7 +36,6 @@ __all__ = [
     "WORK",
     "CachedRead",
     "Metrics",
-    "MetricsPort",
     "ServerStatus",
     "Traces",
     "WorkMetrics",
@@ -67,7 +64,7 @@ def write_access(
         log.info("%s %s %d in %.1f ms, from %s%s", method, path, status, seconds * 1000, client, caller)
         return
     first = outcomes[0]
-    token = about_var.set(About(first.run, first.run, key=first.key, door=first.door))
+    token = about_var.set(About(first.run, first.run, key=first.key, entry_point=first.entry_point))
     try:
         log.info(
             "%s %s %d in %.1f ms, from %s%s: %s", method, path, status, seconds * 1000, client, caller, first.outcome
@@ -82,8 +79,8 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 DOCUMENTED = {
     "twiceproof_requests_total": "Requests answered, by route and status",
     "twiceproof_request_seconds": "Seconds from a request's last byte to its response, by route",
-    "twiceproof_outcomes_total": "Events, claims and starts, by entry point (door) and outcome",
-    "twiceproof_duplicates_blocked_total": "Duplicates that were blocked, by entry point (door)",
+    "twiceproof_outcomes_total": "Events, claims and starts, by entry point and outcome",
+    "twiceproof_duplicates_blocked_total": "Duplicates that were blocked, by entry point",
     "twiceproof_refused_total": "Requests refused before any route, by reason",
     "twiceproof_requests_under_way": "Requests being processed",
     "twiceproof_connections": "Open connections",
@@ -93,15 +90,19 @@ DOCUMENTED = {
     "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
     "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
     "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
+    "twiceproof_approvals": "Approvals that wait for a decision, of all tenants; counted up to 1,000",
     "twiceproof_deliveries_total": "Deliveries of queues that this process has admitted, by consumer and outcome",
     "twiceproof_redeliveries_total": "Of these, deliveries that were not a message's first, by consumer",
+    "twiceproof_queue_waiting": "Messages that wait in a queue, by consumer; where the broker can tell",
     "twiceproof_findings_open": "Open findings of all tenants, by reconciliation and check; counted up to 1,000",
     "twiceproof_last_whole_run_age_seconds": "Seconds since the last run that read all sources whole",
     "twiceproof_source_rows": "Rows of a source's last whole reading, of all tenants",
     "twiceproof_messages": "Messages in each state except sent and dropped, of all tenants; counted up to 1,000",
     "twiceproof_messages_oldest_seconds": "Age of the oldest pending message; 0 if there is none",
-    "twiceproof_lanes_held": "Order keys held up by a message that waits for review; counted up to 1,000",
+    "twiceproof_lanes_held": "Order keys blocked by a message in review; counted up to 1,000",
     "twiceproof_messages_relayed_total": "Attempts of the relay in this process, by target and outcome",
+    "twiceproof_publish_calls_total": "Times that the relay in this process has published messages together, by target",
+    "twiceproof_publish_seconds_total": "Seconds that these took until the target had answered, by target",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -110,8 +111,10 @@ WORK = (
     "twiceproof_runs",
     "twiceproof_claims",
     "twiceproof_dead_letters",
+    "twiceproof_approvals",
     "twiceproof_deliveries_total",
     "twiceproof_redeliveries_total",
+    "twiceproof_queue_waiting",
     "twiceproof_findings_open",
     "twiceproof_last_whole_run_age_seconds",
     "twiceproof_source_rows",
@@ -119,6 +122,8 @@ WORK = (
     "twiceproof_messages_oldest_seconds",
     "twiceproof_lanes_held",
     "twiceproof_messages_relayed_total",
+    "twiceproof_publish_calls_total",
+    "twiceproof_publish_seconds_total",
 )
 
 
@@ -133,8 +138,10 @@ class WorkMetrics:
         self._runs = self._gauge("twiceproof_runs", "state")
         self._claims = self._gauge("twiceproof_claims", "state")
         self._letters = self._gauge("twiceproof_dead_letters")
+        self._approvals = self._gauge("twiceproof_approvals")
         self._deliveries = self._gauge("twiceproof_deliveries_total", "consumer", "outcome")
         self._redeliveries = self._gauge("twiceproof_redeliveries_total", "consumer")
+        self._waiting = self._gauge("twiceproof_queue_waiting", "consumer")
         self._findings = self._gauge("twiceproof_findings_open", "reconciliation", "check")
         self._whole_age = self._gauge("twiceproof_last_whole_run_age_seconds", "reconciliation")
         self._source_rows = self._gauge("twiceproof_source_rows", "reconciliation", "source")
@@ -142,6 +149,8 @@ class WorkMetrics:
         self._oldest = self._gauge("twiceproof_messages_oldest_seconds")
         self._lanes = self._gauge("twiceproof_lanes_held")
         self._relayed = self._gauge("twiceproof_messages_relayed_total", "target", "outcome")
+        self._publish_calls = self._gauge("twiceproof_publish_calls_total", "target")
+        self._publish_seconds = self._gauge("twiceproof_publish_seconds_total", "target")
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
@@ -152,6 +161,7 @@ class WorkMetrics:
     def set_counts(self, counts: StateCounts) -> None:
         self._queued.set(counts.runs[QUEUED])
         self._letters.set(counts.dead_letters)
+        self._approvals.set(counts.approvals)
         messages = counts.messages
         self._oldest.set(messages.oldest_pending or 0.0)
         self._lanes.set(messages.held_lanes)
@@ -175,16 +185,27 @@ class WorkMetrics:
             self._begun.set(worker.begun)
             self._running.set(worker.taken)
             self._set_deliveries(worker)
+            for relay in _parts_of(worker, "targets"):
+                self._publish_calls.labels(relay.target.name).set(relay.calls)
+                self._publish_seconds.labels(relay.target.name).set(relay.seconds)
             for target, outcomes in worker.relayed().items():
                 for outcome, count in outcomes.items():
                     self._relayed.labels(target, outcome).set(count)
         return generate_latest(self.registry)
 
     def _set_deliveries(self, worker: Worker) -> None:
-        for reader in (reader for companion in worker.beside for reader in getattr(companion, "readers", ())):
+        for reader in _parts_of(worker, "readers"):
             self._redeliveries.labels(reader.consumer.name).set(reader.redelivered)
+            if reader.waiting is not None:
+                self._waiting.labels(reader.consumer.name).set(reader.waiting)
             for outcome, count in list(reader.outcomes.items()):
                 self._deliveries.labels(reader.consumer.name, outcome).set(count)
+
+
+def _parts_of(worker: Worker, name: str) -> Iterator[Any]:
+    """Yield what runs beside a worker: its readers of queues, or its relays' targets."""
+    for companion in worker.beside:
+        yield from getattr(companion, name, ())
 
 
 class Metrics(WorkMetrics):
@@ -200,8 +221,8 @@ class Metrics(WorkMetrics):
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self._outcomes = self._counter("twiceproof_outcomes_total", "door", "outcome")
-        self._duplicates = self._counter("twiceproof_duplicates_blocked_total", "door")
+        self._outcomes = self._counter("twiceproof_outcomes_total", "entry_point", "outcome")
+        self._duplicates = self._counter("twiceproof_duplicates_blocked_total", "entry_point")
         self._refused = self._counter("twiceproof_refused_total", "reason")
         self.active_requests = self._gauge("twiceproof_requests_under_way")
         self.connections = self._gauge("twiceproof_connections")
@@ -223,15 +244,15 @@ class Metrics(WorkMetrics):
 
     def count_outcomes(self, events: Iterable[InboundOutcome]) -> None:
         for one in events:
-            known = self._outcome_counters.get((one.door, one.outcome))
+            known = self._outcome_counters.get((one.entry_point, one.outcome))
             if known is None:
-                known = self._outcome_counters[one.door, one.outcome] = self._counters_of(one)
+                known = self._outcome_counters[one.entry_point, one.outcome] = self._counters_of(one)
             for counter in known:
                 counter.inc()
 
     def _counters_of(self, one: InboundOutcome) -> list[Counter]:
-        counters = [self._outcomes.labels(one.door, one.outcome)]
-        return [*counters, self._duplicates.labels(one.door)] if one.outcome == "duplicate" else counters
+        counters = [self._outcomes.labels(one.entry_point, one.outcome)]
+        return [*counters, self._duplicates.labels(one.entry_point)] if one.outcome == "duplicate" else counters
 
 
 T = TypeVar("T")
@@ -342,7 +363,7 @@ class Traces:
     def end(span: Any, status: int, outcomes: list[InboundOutcome]) -> None:
         span.set_attribute("http.response.status_code", status)
         for one in outcomes[:10]:
-            span.add_event(one.outcome, {"door": one.door, "key": one.key, "run": one.run})
+            span.add_event(one.outcome, {"entry_point": one.entry_point, "key": one.key, "run": one.run})
 
 
 def find_traces() -> Traces | None:
@@ -354,87 +375,3 @@ def find_traces() -> Traces | None:
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider):
         return None
     return Traces(trace.get_tracer("twiceproof"), propagate, trace.SpanKind.SERVER)
-
-
-COUNTS_FRESH = 15.0  # seconds for which a count is reused
-SLOWEST = 10.0  # seconds within which a request must be received
-
-
-class MetricsPort:
-    """Serves only `GET /metrics` and `GET /healthz`, on its own thread, until it is closed."""
-
-    def __init__(self, app: App, worker: Worker, host: str, port: int) -> None:
-        self._app = app
-        self._worker = worker
-        self._metrics = WorkMetrics()
-        self._counting = threading.Lock()
-        self._counted_until = 0.0
-        self._server = _listening(host, port, self.text)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="twiceproof-metrics", daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}/metrics"
-
-    def text(self) -> bytes:
-        """Return the metrics; the last counts while another scrape is counting or the store does not answer."""
-        if self._counting.acquire(blocking=False):
-            try:
-                self._count()
-            finally:
-                self._counting.release()
-        return self._metrics.text(self._worker)
-
-    def _count(self) -> None:
-        now = self._app.clock.monotonic()
-        if now < self._counted_until:
-            return
-        self._counted_until = now + COUNTS_FRESH
-        with suppress(StoreError):
-            self._metrics.set_counts(block(count_states(self._app.store)))
-            self._metrics.set_findings(block(count_findings(self._app.store)))
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False  # a scrape that waits for the store must not delay the worker's exit
-
-
-def _listening(host: str, port: int, text: Callable[[], bytes]) -> _Server:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = SLOWEST
-        server_version, sys_version = "twiceproof", ""
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self._answer(200, CONTENT_TYPE, text())
-            elif path == "/healthz":
-                self._answer(200, "application/json", b'{"status":"alive"}')
-            else:
-                self._answer(404, "text/plain", b"Available: /metrics and /healthz.\n")
-
-        def _answer(self, status: int, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.send_header("x-content-type-options", "nosniff")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Scrapes are not logged."""
-
-    try:
-        return _Server((host, port), Handler)
-    except OSError as error:
-        raise Misuse(
-            f"Cannot listen on {host} port {port} ({error.strerror or error}); choose another --metrics-port."
-        ) from None

@@ -20,6 +20,7 @@ __all__ = [
     "KEY",
     "KEY_OR_NONE",
     "LEASE",
+    "NAME",
     "NAME_OR_NONE",
     "OPERATION",
     "SPAN",
@@ -41,6 +42,7 @@ _RESERVED = r"(?!(hook|start|POST|PATCH|PUT|DELETE)\.)(?!http$)(?!@)(?!.*@(slots
 
 Shape = dict[str, Any]
 
+NAME: Shape = {"pattern": f"^{_NAME}{{1,128}}$"}
 NAME_OR_NONE: Shape = {"pattern": f"^{_NAME}{{0,128}}$"}
 OPERATION: Shape = {"type": "string", "pattern": f"^{_RESERVED}{_NAME}{{1,128}}$"}
 KEY: Shape = {"type": "string", "pattern": f"^{_KEY}$", "maxLength": LONGEST_KEY}

@@ -24,6 +24,7 @@ __all__ = [
     "forbidden",
     "internal_error",
     "method_not_allowed",
+    "no_page",
     "not_found",
     "of_error",
     "store_unavailable",
@@ -54,6 +55,16 @@ def method_not_allowed(allowed: Iterable[str]) -> Reply:
 def duplicate_header() -> Reply:
     return problem(
         400, "duplicate-header", "A header that may occur only once is repeated.", next_move="Send each header once."
+    )
+
+
+def no_page() -> Reply:
+    """An unknown cursor is 404, like an unknown id: the API description cannot list valid ones."""
+    return problem(
+        404,
+        "no-such-page",
+        "`after` is not a position in this list.",
+        next_move="Take it from the previous response, with the same filters, or leave it out.",
     )
 
 

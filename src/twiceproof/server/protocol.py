@@ -101,6 +101,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._unparsed = 0
         super().on_headers_complete()  # an invalid URL raises here: until then `cycle` is that of the previous request
+        self.cycle.transport = CycleTransport(self)  # type: ignore[assignment]
         self.phase = BODY
 
     def _has_plain_framing(self) -> bool:
@@ -136,7 +137,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        if self.phase == BODY and self.cycle.response_complete:
+        if self.is_answered_early():
             self._linger()
             return
         self.flow.resume_reading()
@@ -148,6 +149,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._send_and_linger(self._delayed_refusal)
         elif self.phase == SERVING:
             self.phase = IDLE
+
+    def is_answered_early(self) -> bool:
+        """Whether the response is complete and the request's body is not."""
+        return self.phase == BODY and self.cycle.response_complete
 
     def _linger(self) -> None:
         """Keep reading for a moment: closing with unread bytes makes the kernel discard the response."""
@@ -227,6 +232,23 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.phase == IDLE:
             return self._shutting_down or waited > self.limits.idle
         return self._shutting_down and self.phase == HEAD and not self._unparsed and waited > FIRST_REQUEST
+
+
+class CycleTransport:
+    """The transport as uvicorn's cycle of a request and its response uses it.
+
+    After `Connection: close` and in HTTP/1.0 the cycle closes by itself, before `on_response_complete`, and a client
+    that still sends its body would get a reset in place of the response.
+    """
+
+    def __init__(self, protocol: GuardedProtocol) -> None:
+        self._protocol = protocol
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+
+    def close(self) -> None:
+        if not self._protocol.is_answered_early():
+            self._protocol.transport.close()
 
 
 def _too_slow(limits: ServerLimits) -> Reply:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
@@ -21,7 +22,16 @@ from ..operations import Operation
 from ..records import Address
 from .tokens import Principal
 
-__all__ = ["SECURITY", "ApiRequest", "RequestRefused", "StatusView", "headers_of", "raw", "split_root_path"]
+__all__ = [
+    "SECURITY",
+    "ApiRequest",
+    "RequestRefused",
+    "StatusView",
+    "StreamReply",
+    "headers_of",
+    "raw",
+    "split_root_path",
+]
 
 
 T = TypeVar("T")
@@ -202,6 +212,14 @@ SECURITY: tuple[tuple[str, str], ...] = (
     ("cross-origin-resource-policy", "same-origin"),
     ("content-security-policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"),
 )
+
+
+class StreamReply(Reply, frozen=True):
+    """A reply whose body comes in pieces. `pieces` is called with a future that is done once the client is gone."""
+
+    pieces: Callable[[asyncio.Future[None]], AsyncIterator[bytes]] | None = None
+
+
 ENCODED = {name.encode(): value.encode() for name, value in SECURITY}
 
 
@@ -212,7 +230,8 @@ def headers_of(reply: Reply, root: str = "") -> list[tuple[bytes, bytes]]:
         own = [(name, root.encode("latin-1") + value if name == b"location" else value) for name, value in own]
     named = {name for name, _ in own}
     own += [pair for pair in ENCODED.items() if pair[0] not in named]
-    own.append((b"content-length", b"%d" % len(reply.body)))
+    if not isinstance(reply, StreamReply):
+        own.append((b"content-length", b"%d" % len(reply.body)))
     return own
 
 

@@ -14,6 +14,7 @@ from ..app.app import App
 from ..errors import Misuse
 from ..inbound.reply import JSON, Reply, problem
 from .request import ApiRequest, RequestRefused
+from .tokens import Scope
 
 __all__ = [
     "ANY",
@@ -74,6 +75,8 @@ class ApiRoute(Struct, frozen=True):
     )
     secret_path: bool = False  # the URL is the proof; Authorization may belong to a proxy or to the sender
     tag: str = ""
+    page: bool = False  # of the dashboard: the caller is known by its session, and problems are shown as pages
+    scope: Scope | None = None  # what it requires; None: as the access policy says
 
     @property
     def is_json(self) -> bool:

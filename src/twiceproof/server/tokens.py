@@ -12,15 +12,18 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Struct
 
+from ..claims.acts import ACT_KIND, ActNote, act_write
 from ..claims.claim import SELF, body_of, validate_name
+from ..claims.states import EXPIRE
 from ..errors import Misuse
 from ..flows.runtime import note_tenant
 from ..operations import Operation
-from ..records import Address, Insert, Record, Replace, Written, record_kind
+from ..records import Address, Insert, Record, Remove, Replace, Written, record_kind
 from ..stores.base import Store, scan_all
 
 __all__ = [
     "GRANTS",
+    "LOGIN_LASTS",
     "PREFIX",
     "ApiToken",
     "Principal",
@@ -28,6 +31,7 @@ __all__ = [
     "StoreSigner",
     "anonymous",
     "any_token",
+    "create_login",
     "create_token",
     "find_token",
     "hash_of",
@@ -36,6 +40,7 @@ __all__ = [
     "principal_of",
     "revoke_token",
     "signer",
+    "take_login",
 ]
 
 
@@ -49,10 +54,11 @@ class Scope(StrEnum):
     RUN = "run"
     APPROVE = "approve"
     READ = "read"
+    RELEASE = "release"  # of no route: `twiceproof flows promote --token`
     ADMIN = "admin"  # all of them
 
 
-GRANTS = (Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.ADMIN)
+GRANTS = (Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.RELEASE, Scope.ADMIN)
 
 
 class Principal(Struct, frozen=True):
@@ -77,7 +83,10 @@ def operator(tenant: str) -> Principal:
 
 
 SPACE, KIND = "~tokens", record_kind("token")  # not a tenant: names have no tilde
-LIVE, REVOKED = "live", "revoked"
+LOGINS, LOGIN_KIND = "~logins", record_kind("login", expires=True)
+LOGIN_LASTS = 60.0  # seconds
+TOKENS = "tokens"  # what acts about tokens are about
+LIVE, REVOKED, EXPIRED = "live", "revoked", "expired"
 PREFIX = "tp_"
 ENTROPY = 32  # bytes
 
@@ -96,6 +105,16 @@ class ApiToken(Struct, frozen=True, omit_defaults=True):
     def is_valid(self, now: float) -> bool:
         return self.state == LIVE and (self.expires_at is None or now < self.expires_at)
 
+    def state_at(self, now: float) -> str:
+        """Return "live", "revoked", or "expired"."""
+        return self.state if self.state != LIVE or self.is_valid(now) else EXPIRED
+
+
+class LoginLink(Struct, frozen=True):
+    """What is stored of a link for one login, under the hash of its secret. `token` is the hash of the token."""
+
+    token: str
+
 
 def hash_of(token: str) -> str:
     """Hash a token. It has 256 random bits, so a slow hash is not needed."""
@@ -103,9 +122,12 @@ def hash_of(token: str) -> str:
 
 
 def create_token(
-    store: Store, name: str, tenant: str, scopes: Collection[Scope], lasts: float | None = None
+    store: Store, name: str, tenant: str, scopes: Collection[Scope], lasts: float | None = None, *, by: str = ""
 ) -> Operation[tuple[str, ApiToken]]:
-    """Create a token. Return it, to be shown once, and what is stored. Workers then know the tenant."""
+    """Create a token. Return it, to be shown once, and what is stored. Workers then know the tenant.
+
+    `by`: who asked for it, for the record.
+    """
     if not scopes or not set(scopes) <= set(GRANTS):
         raise Misuse(f"A token needs scopes; give some of {', '.join(GRANTS)}.")
     secret = PREFIX + secrets.token_urlsafe(ENTROPY)
@@ -120,7 +142,8 @@ def create_token(
         None if lasts is None else now + lasts,
     )
     yield from note_tenant(store, tenant)
-    yield from store.write(Insert(_address(hash_of(secret)), body_of(token), LIVE))
+    at = _address(hash_of(secret))
+    yield from store.write(Insert(at, body_of(token), LIVE), *_act(store, at, token, "create", by))
     return secret, token
 
 
@@ -142,19 +165,63 @@ def list_tokens(store: Store) -> Operation[list[ApiToken]]:
     return sorted((_token_of(record) for record in (yield from _records(store))), key=lambda token: token.created_at)
 
 
-def revoke_token(store: Store, name: str) -> Operation[ApiToken]:
-    """Revoke a token by its id, or by its name if only one live token has it."""
+def revoke_token(store: Store, name: str, *, by: str = "") -> Operation[ApiToken]:
+    """Revoke a token by its id, or by its name if only one live token has it. One that is revoked stays as it is.
+
+    `by`: who asked, for the record.
+    """
+    record = yield from _record_of(store, name)
+    if record.state == REVOKED:  # its act is on record, and cannot be written again
+        return _token_of(record)
+    act = _act(store, record.at, _token_of(record), "revoke", by)
+    written = yield from store.write(Replace(record.at, None, REVOKED, version=record.version), *act)
+    if not isinstance(written, Written):
+        return (yield from revoke_token(store, name, by=by))  # changed concurrently
+    return msgspec.structs.replace(_token_of(record), state=REVOKED)
+
+
+def _record_of(store: Store, name: str) -> Operation[Record]:
     records = yield from _records(store)
     wanted = [one for one in records if name == _token_of(one).id]
     wanted = wanted or [one for one in records if (name, LIVE) == (_token_of(one).name, one.state)]
     if len(wanted) != 1:
         what = "Several live tokens have the name" if wanted else "There is no live token"
         raise Misuse(f"{what} {name[:80]!r}; give an id: twiceproof tokens list")
-    record = wanted[0]
-    written = yield from store.write(Replace(record.at, None, REVOKED, version=record.version))
-    if not isinstance(written, Written):
-        return (yield from revoke_token(store, name))  # changed concurrently
-    return msgspec.structs.replace(_token_of(record), state=REVOKED)
+    return wanted[0]
+
+
+def create_login(store: Store, name: str) -> Operation[str]:
+    """Return a secret that begins one session as this live token, for a minute. The token itself is not known."""
+    record = yield from _record_of(store, name)
+    if record.state != LIVE:
+        raise Misuse(f"The token {name[:80]!r} was revoked; name a live one: twiceproof tokens list")
+    secret = secrets.token_urlsafe(ENTROPY)
+    body = body_of(LoginLink(record.at.key))
+    yield from store.write(Insert(_login_address(secret), body, queue=EXPIRE, due_in=LOGIN_LASTS))
+    return secret
+
+
+def take_login(store: Store, secret: str) -> Operation[str]:
+    """Use up such a secret, and return the hash of its token; "" if it is unknown, over, or was used."""
+    found = yield from store.read(_login_address(secret))
+    record = found.record
+    if record is None or (record.due_at is not None and record.due_at <= found.now):
+        return ""
+    if not isinstance((yield from store.write(Remove(record.at, version=record.version))), Written):
+        return ""  # used meanwhile
+    return msgspec.json.decode(record.body, type=LoginLink).token
+
+
+def _login_address(secret: str) -> Address:
+    return Address(f"{LOGINS}/{sha256(secret.encode(errors='replace')).hexdigest()}", LOGIN_KIND, SELF)
+
+
+def _act(store: Store, at: Address, token: ApiToken, verb: str, by: str) -> tuple[Insert, ...]:
+    """A token is made and revoked once: its id and the verb name the act."""
+    if not by or store.batch_limit == 1:
+        return ()
+    act = ActNote(verb, by, TOKENS, token.name, token.tenant, " ".join(token.scopes))
+    return (act_write(Address(at.space, ACT_KIND, f"{token.id}-{verb}"), act),)
 
 
 def principal_of(token: ApiToken) -> Principal:

@@ -259,8 +259,8 @@ def test_counts_are_by_route_and_outcome_and_never_by_what_a_caller_sent(server)
     server.call("POST", "/hooks/secret-name-in-path", b"{}")
     server.call("GET", "/secret-address")
     text = server.call("GET", "/metrics").body.decode()
-    assert 'twiceproof_outcomes_total{door="shop",outcome="new"} 1.0' in text
-    assert 'twiceproof_duplicates_blocked_total{door="shop"} 1.0' in text
+    assert 'twiceproof_outcomes_total{entry_point="shop",outcome="new"} 1.0' in text
+    assert 'twiceproof_duplicates_blocked_total{entry_point="shop"} 1.0' in text
     assert 'twiceproof_requests_total{route="receive_webhook",status="401"} 1.0' in text
     assert 'twiceproof_requests_total{route="(none)",status="404"} 1.0' in text
     assert "twiceproof_runs_queued 1.0" in text
@@ -298,7 +298,7 @@ def test_key_and_run_are_fields_of_the_line(server, monkeypatch):
     run = server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json["run"]
     line = json.loads(response.getvalue())
     assert (line["key"], line["run"]) == ("17", run)
-    assert line["door"] == "shop" and "flow" not in line  # which has a flow's name of its own
+    assert line["entry_point"] == "shop" and "flow" not in line  # which has a flow's name of its own
 
 
 def test_spans_are_named_for_the_route(app):

@@ -167,7 +167,7 @@ def test_an_unknown_token_cannot_be_revoked(app):
 
 
 def test_admin_is_every_scope(server):
-    assert set(GRANTS) == {Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.ADMIN}
+    assert set(GRANTS) == {Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.RELEASE, Scope.ADMIN}
     from twiceproof.server.tokens import Principal
 
     admin, reader = Principal("a", frozenset({Scope.ADMIN}), "t"), Principal("r", frozenset({Scope.READ}), "t")

@@ -4,12 +4,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, StoreUnavailable
+from twiceproof import App, Misuse, NeedsReview, StoreUnavailable, Waiting
 from twiceproof.flows.history import queries as census
 from twiceproof.flows.history.queries import count_states
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.server.monitoring import COUNTS_FRESH, MetricsPort
+from twiceproof.server.metrics_port import COUNTS_FRESH, MetricsPort
 
 
 @pytest.fixture
@@ -45,6 +45,18 @@ def test_runs_and_claims_are_counted_apart_by_state(app):
     counts = block(count_states(app.store))
     assert counts.runs == {"review": 1, "held": 0, "queued": 2, "waiting": 0, "failed": 0}
     assert sum(counts.claims.values()) == 3 and counts.dead_letters == 0
+
+
+def test_approvals_that_wait_for_a_decision_are_counted(app):
+    @app.flow(key="sale:{order}")
+    def sell(order):
+        app.approve("sale", show={"order": order})
+
+    for order in (1, 2):
+        with pytest.raises(Waiting):
+            sell(order)
+    app.decide(app.approvals()[0].id, True, by="ann")
+    assert block(count_states(app.store)).approvals == 1
 
 
 def test_a_count_reads_a_bounded_number_of_rows_however_many_there_are(app, monkeypatch):

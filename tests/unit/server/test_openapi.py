@@ -1,6 +1,7 @@
 """The description is made from the routes, and says neither less nor more."""
 
 import re
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -143,6 +144,14 @@ def test_a_wait_is_described_as_it_is_taken(text):
     except Misuse:
         taken = False
     assert taken is bool(re.search(SPAN["pattern"], text))
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/flows/{name}"), ("POST", "/v1/flows/{name}/draft")])
+@pytest.mark.parametrize("name", ["nothing", "x" * 128, "a b", "ü", "x" * 129])
+def test_a_flows_name_is_described_as_it_is_taken(server, described, method, path, name):
+    (schema,) = [one["schema"] for one in described["paths"][path][method.lower()]["parameters"]]
+    status = server.call(method, path.replace("{name}", quote(name))).status
+    assert status == (404 if re.search(schema["pattern"], name) else 400)
 
 
 def test_a_flows_name_that_is_none_is_refused_in_both_lists(server):

@@ -1,4 +1,4 @@
-"""One thing has one word, whichever door tells of it."""
+"""One thing has one word, wherever it is told."""
 
 import re
 

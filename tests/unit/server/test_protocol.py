@@ -36,6 +36,10 @@ class Line:
         self.gates.append(gate)
         self.seen.append(scope["path"])
         self.scope = scope
+        if scope["path"] == "/refused":
+            await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"no"})
+            return
         message = await receive()
         body = message.get("body", b"")
         while message.get("more_body"):
@@ -220,6 +224,40 @@ def test_what_we_and_the_parser_both_refuse_is_refused_once(bad, behind):
     response, failures = played(scene)
     assert (response.count(b"HTTP/1.1 "), response.count(b"HTTP/1.1 4")) == (1 + behind, 1)
     assert failures == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /refused HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000\r\n",
+        b"POST /refused HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000\r\nconnection: close\r\n",
+        b"POST /refused HTTP/1.0\r\ncontent-length: 3000000\r\n",
+    ],
+    ids=["keep-alive", "Connection: close", "HTTP/1.0"],
+)
+def test_who_still_sends_a_body_that_was_refused_gets_no_reset(head):
+    """Clients that meet a reset while they send report it, and never read the response."""
+
+    async def scene(made):
+        await made.send(head + b"\r\n" + b"x" * 1000)
+        for _ in range(10):
+            await made.send(b"x" * 200_000)
+        return await made.rest()
+
+    told = played(scene)
+    assert told.startswith(b"HTTP/1.1 413 ")
+    assert told.endswith(b"\r\n\r\nno")
+
+
+def test_a_refusal_of_a_whole_request_with_connection_close_closes_at_once():
+    async def scene(made):
+        await made.send(b"POST /1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhe")
+        made.answer()
+        return await made.rest(), await settled(), made.state.connections
+
+    told, _, left = played(scene)
+    assert told.endswith(b"answer /1 he")
+    assert not left
 
 
 def test_what_stands_behind_a_body_is_no_header():

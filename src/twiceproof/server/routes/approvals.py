@@ -68,7 +68,7 @@ async def decide(call: ApiRequest) -> Reply:
     access = await await_(_access(call))
     if isinstance(access, Reply):
         return _as_page_if_wanted(call, access)
-    decided = await await_(decide_at(call.app.store, access, body, call.now, mark=call.app.parts.owner()))
+    decided = await await_(decide_at(call.app.store, access, body, call.now, mark=call.app.runtime.owner()))
     if isinstance(decided, Reply):
         return _as_page_if_wanted(call, decided)
     agreed = decided.decision is not None and decided.decision.approved is (body.decision == "approve")

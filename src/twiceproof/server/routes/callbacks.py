@@ -64,7 +64,7 @@ PARAMS = {"token": "The last part of the URL that the run issued"}
 
 async def deliver(call: ApiRequest) -> Reply:
     payload = call.json_body()
-    return await await_(call_back(call.app.store, call.params["token"], payload, mark=call.app.parts.owner()))
+    return await await_(call_back(call.app.store, call.params["token"], payload, mark=call.app.runtime.owner()))
 
 
 ROUTES: tuple[ApiRoute, ...] = (

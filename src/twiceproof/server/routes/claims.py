@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+from unicodedata import normalize
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from ...inbound.reply import PROBLEM, Reply
+from ...claims.claim import validate_name
+from ...claims.views import EVERY_STATE, ClaimPage, list_claims
+from ...errors import Misuse
+from ...inbound.reply import PROBLEM, Reply, json_reply, problem
 from ...operations import await_
-from ..openapi import KEY, OPERATION
+from ..openapi import KEY, NAME_OR_NONE, OPERATION
+from ..problems import no_page
 from ..request import ApiRequest
 from ..routing import ApiRoute, Handle, RouteAnswer
 from ..services.claim_messages import (
@@ -62,6 +67,35 @@ class Outcome(Struct, frozen=True):
     next: str = ""
 
 
+class ClaimsQuery(Struct, frozen=True):
+    """`prefix`: only keys that begin so; with `operation`, they are found by an index. `after` continues a list, with
+    `after`, `before` or `newer` of the response before."""
+
+    operation: Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)] = ""
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["", "all", *EVERY_STATE]})] = ""
+    prefix: str = ""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    after: str | None = None
+
+
+async def list_all(call: ApiRequest) -> Reply:
+    query = call.query_as(ClaimsQuery)
+    if query.state not in ("", "all", *EVERY_STATE):
+        known = ", ".join((*EVERY_STATE, "all"))
+        return problem(
+            400, "bad-query", f"{query.state!r:.40} is not a state of a claim.", next_move=f"Use one of {known}."
+        )
+    states = EVERY_STATE if query.state in ("", "all") else (query.state,)
+    begins = f"{call.app.settings.tenant}/"
+    begins += f"{validate_name('operation', query.operation)}/" if query.operation else ""
+    key = normalize("NFC", query.prefix)
+    try:
+        asked = list_claims(call.app.store, states, begins, limit=query.limit, after=query.after, key=key)
+        return json_reply(200, await await_(asked))
+    except Misuse:
+        return no_page()
+
+
 def _service(call: ApiRequest) -> ClaimService:
     app = call.app
 
@@ -112,6 +146,19 @@ def _report(verb: str, summary: str, method: Callable[..., Any], body: type[Any]
 
 
 ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
+        "GET",
+        "/v1/claims",
+        "list_claims",
+        list_all,
+        "List claims, the newest first",
+        query=ClaimsQuery,
+        tag="claims",
+        answers={
+            200: RouteAnswer("One page of the list.", ClaimPage),
+            404: RouteAnswer("`after` is not a position in this list.", None, PROBLEM),
+        },
+    ),
     ApiRoute(
         "PUT",
         PATH,

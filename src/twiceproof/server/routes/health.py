@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from ...inbound.reply import Reply, json_reply, problem, retry_after
+from ...safe_text import shown_url
+from ...stores.base import Finding, Store
+from ...version import __version__
 from ..monitoring import CONTENT_TYPE
 from ..request import ApiRequest
 from ..routing import ApiRoute, RouteAnswer
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "HealthReport", "health_report"]
 
 
 class Health(Struct, frozen=True):
     status: str
+
+
+class HealthReport(Struct, frozen=True):
+    """This server and its store. `newest_first`: whether the store lists by age. `findings`: what the store can and
+    cannot promise here, each with its level (ok, warn or refuse) and the next move."""
+
+    ready: bool
+    version: str
+    store: str
+    batch_limit: int
+    newest_first: bool
+    findings: Sequence[Finding]
+
+
+async def health_report(call: ApiRequest, findings: Sequence[Finding] | None = None) -> HealthReport:
+    """Return the report. Without `findings` the store is examined now, which takes seconds where it is large."""
+    store: Store = call.app.store
+    url = call.app.settings.store
+    return HealthReport(
+        await call.server_status.is_ready(),
+        __version__,
+        shown_url(url) if url else "an object",
+        store.batch_limit,
+        store.newest_first,
+        await asyncio.to_thread(store.examine) if findings is None else findings,
+    )
+
+
+async def report(call: ApiRequest) -> Reply:
+    return json_reply(200, await health_report(call))
 
 
 async def healthz(call: ApiRequest) -> Reply:
@@ -47,6 +82,15 @@ async def openapi(call: ApiRequest) -> Reply:
 
 
 ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
+        "GET",
+        "/v1/health",
+        "report_health",
+        report,
+        "What the store can promise, and whether this server is ready",
+        tag="health",
+        answers={200: RouteAnswer("The report.", HealthReport)},
+    ),
     ApiRoute(
         "GET",
         "/healthz",

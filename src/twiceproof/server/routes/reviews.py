@@ -25,7 +25,8 @@ __all__ = ["ROUTES", "SettleBody", "settle"]
 
 class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
     """`step`: which one, if several are unknown. "retry": the cause of the stop is repaired. `did`: with "undo",
-    whether the unknown step happened."""
+    whether the unknown step happened. `version`: the run's `record_version` that was seen; one that has changed since
+    is left as it is."""
 
     verdict: Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
     result: Raw | UnsetType = UNSET
@@ -34,6 +35,7 @@ class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
     did: bool | None = None
     note: str = ""
     by: str = ""
+    version: str = ""
 
 
 def settle(claims: ClaimManager, at: Address, body: SettleBody, by: str, life: Lifetime | None) -> Operation[Reply]:
@@ -51,7 +53,9 @@ def settle(claims: ClaimManager, at: Address, body: SettleBody, by: str, life: L
     try:
         if at.kind == RUN:
             verdict = ReviewDecision(body.verdict, by, body.note, body.step, result, body.evidence, body.did)
-            return json_reply(200, (yield from settle_run(claims.store, at, verdict, life=life or FOR_EVER)))
+            return json_reply(
+                200, (yield from settle_run(claims.store, at, verdict, life=life or FOR_EVER, version=body.version))
+            )
         return (
             yield from _settle_claim(claims, at, body, Settlement(body.verdict, by, found.now, body.note), result, life)
         )
@@ -70,7 +74,7 @@ def _settle_claim(
     if body.verdict in ("retry", "undo") or body.step or body.evidence or body.did is not None:
         raise Misuse("This is a claim, which has no steps; send happened (with its result), did-not-happen or abandon.")
     kept = result if body.verdict == "happened" else NO_RESULT
-    outcome = yield from claims.settle(at, settlement, result=kept, life=life or FOR_EVER)
+    outcome = yield from claims.settle(at, settlement, result=kept, life=life or FOR_EVER, version=body.version)
     run = claim_of((yield from claims.store.read(at)).record).run  # type: ignore[arg-type]
     return json_reply(200, SettledRun(run, DONE if isinstance(outcome, Done) else FAILED, body.verdict))
 

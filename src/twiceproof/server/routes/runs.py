@@ -10,6 +10,7 @@ from msgspec import Meta, Raw, Struct
 from ...claims.claim import (
     DONE,
     FAILED,
+    NO_RESULT,
     REVIEW,
     RUN,
     Busy,
@@ -43,10 +44,11 @@ from ...keys.duration import seconds
 from ...operations import Operation, await_
 from ...records import Address, Found
 from ..openapi import NAME_OR_NONE, SPAN
+from ..problems import no_page
 from ..request import ApiRequest, RequestRefused
 from ..routing import ApiRoute, Handle, RouteAnswer
 
-__all__ = ["LONGEST_WAIT", "ROUTES", "Begun", "Start", "StartedRun", "begin_once", "start_run"]
+__all__ = ["HEADERS", "LONGEST_WAIT", "ROUTES", "Start", "StartQuery", "StartedRun", "start_from", "start_run"]
 
 
 LEASE = 30.0
@@ -62,8 +64,8 @@ class Begun(Struct, frozen=True):
 
 def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> Operation[Begun | Reply]:
     """Start a run once per Idempotency-Key. Repeating the start itself is safe, because it finds the run it began."""
-    ask = _ask(flow, request, body)
-    scope = ClaimScope(flow.parts.claims, flow.parts.heartbeat, ask)
+    claim_request = _ask(flow, request, body)
+    scope = ClaimScope(flow.runtime.claims, flow.runtime.heartbeat, claim_request)
     taken = yield from scope.enter()
     if isinstance(taken, Held):
         try:
@@ -76,7 +78,9 @@ def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> 
     start.close()
     if isinstance(taken, Done) and taken.result:
         run = msgspec.json.decode(taken.result, type=str)
-        flow.parts.claims.duplicates.blocked(flow.name, parse_space(own_space(ask.tenant, run)).key, tenant=ask.tenant)
+        flow.runtime.claims.duplicates.blocked(
+            flow.name, parse_space(own_space(claim_request.tenant, run)).key, tenant=claim_request.tenant
+        )
         return Begun(run, first=False)
     return _refused(taken)
 
@@ -88,7 +92,7 @@ def _ask(flow: Flow, request: str, body: Raw) -> ClaimRequest:
         at=at,
         operation=operation,
         key=request,
-        owner=flow.parts.owner(),
+        owner=flow.runtime.owner(),
         lease=LEASE,
         tenant=tenant,
         fingerprint=body_hash(bytes(body)),
@@ -103,7 +107,7 @@ def _refused(taken: EnterOutcome) -> Reply:
             409,
             "in-progress",
             "The same request is being processed right now.",
-            next_move="Send it retry after Retry-After seconds.",
+            next_move="Send it again after Retry-After seconds.",
             headers=[retry_after(1)],
         )
     return problem(
@@ -127,6 +131,7 @@ class Start(Struct, frozen=True):
     wait: float = 0.0
     starter: str = ""
     correlation: str = ""
+    sent: Raw = NO_RESULT  # the request's body, where `input` was made from it
 
     @property
     def own_request(self) -> str:
@@ -151,7 +156,9 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     """Start a run. Reply 202 if it continues, 200 if it has ended or existed before."""
     begin = _begin(flow, start)
     begun = (
-        (yield from begin_once(flow, start.own_request, start.input, begin)) if start.request else (yield from begin)
+        (yield from begin_once(flow, start.own_request, start.sent or start.input, begin))
+        if start.request
+        else (yield from begin)
     )
     if isinstance(begun, Reply):
         return begun
@@ -210,7 +217,7 @@ def _is_wrapped(flow: Flow, args: tuple[object, ...]) -> bool:
 
 def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
     """Wait until the run has ended or the time is over, and return its record."""
-    store, clock = flow.parts.store, flow.parts.clock
+    store, clock = flow.runtime.store, flow.runtime.clock
     until = clock.monotonic() + seconds
     while True:
         found = yield from store.read(at)
@@ -226,7 +233,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
         return StartedRun(shown_id(at), flow.name, key, "forgotten", begun.first)
     record = require_run(found)
     claim = claim_of(record)
-    result = yield from unpack(flow.parts.store, at, claim.result, claim.spill)
+    result = yield from unpack(flow.runtime.store, at, claim.result, claim.spill)
     error = (
         f"{claim.fault.type}: {claim.fault.message}" if claim.fault else claim.reason if record.state == REVIEW else ""
     )
@@ -255,7 +262,8 @@ class StartQuery(Struct, frozen=True):
 
 
 class RunsQuery(Struct, frozen=True):
-    """Times are seconds since 1970, of a run's last change. `after` continues a list."""
+    """Times are seconds since 1970, of a run's last change. `after` continues a list, with `after`, `before` or `newer`
+    of the response before."""
 
     flow: FlowName = ""
     state: Annotated[str, Meta(extra_json_schema={"enum": ["", ALL, *EVERY_STATE]})] = ""
@@ -268,9 +276,11 @@ class RunsQuery(Struct, frozen=True):
 
 
 class ActorBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The name of the person who acts, if the caller has no token."""
+    """`by`: the name of the person who acts, if the caller has no token. `version`: the run's `record_version` that
+    they saw; a run that has changed since is left as it is."""
 
     by: str = ""
+    version: str = ""
 
 
 class RunStateBody(Struct, frozen=True):
@@ -280,17 +290,18 @@ class RunStateBody(Struct, frozen=True):
 
 async def start(call: ApiRequest) -> Reply:
     flow = call.app.flows.get(call.params["name"])
-    if flow is None:
-        return _no_flow(sorted(call.app.flows))
+    return _no_flow(sorted(call.app.flows)) if flow is None else await start_from(call, flow, call.json_body())
+
+
+async def start_from(call: ApiRequest, flow: Flow, given: Raw, sent: Raw = NO_RESULT) -> Reply:
+    """Start a run as a request asks for it. `sent` is its body, where `given` was made from it."""
     wait = min(seconds(call.query_as(StartQuery).wait, name="wait", positive=False), LONGEST_WAIT)
-    request = _request_key(call)
     correlation = call.headers.get("x-correlation-id", "")
-    request_to_start = Start(
-        call.json_body(), request, wait, call.principal.name, correlation and validate_key(correlation)[:200]
-    )
+    correlation = correlation and validate_key(correlation)[:200]
+    asked = Start(given, _request_key(call), wait, call.principal.name, correlation, sent)
     token = source_var.set("http")  # duplicates blocked by the flow's own key are counted under this name
     try:
-        return await await_(start_run(flow, request_to_start))
+        return await await_(start_run(flow, asked))
     finally:
         source_var.reset(token)
 
@@ -322,18 +333,8 @@ async def runs(call: ApiRequest) -> Reply:
     try:
         page = await await_(list_runs(call.app.store, which, states, limit=query.limit, after=query.after))
     except Misuse:
-        return _no_page()
+        return no_page()
     return json_reply(200, page)
-
-
-def _no_page() -> Reply:
-    """An unknown cursor is 404, like an unknown id: the API description cannot list valid ones."""
-    return problem(
-        404,
-        "no-such-page",
-        "`after` is not a position in this list.",
-        next_move="Take it from the previous response, with the same filters, or leave it out.",
-    )
 
 
 async def show(call: ApiRequest) -> Reply:
@@ -342,16 +343,21 @@ async def show(call: ApiRequest) -> Reply:
 
 
 async def cancel_run(call: ApiRequest) -> Reply:
-    by = call.body_as(ActorBody).by
+    body = call.body_as(ActorBody)
     at = await await_(call.existing_run())
-    who = call.principal.name or (validate_key(by) if by else "http")
-    return await _apply(at, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
+    who = _actor(call, body)
+    life = call.app.runtime.life_of(at)
+    return await _apply(at, cancel(call.app.store, at, who, life, version=body.version))
 
 
 async def retry(call: ApiRequest) -> Reply:
-    call.body_as(ActorBody)
+    body = call.body_as(ActorBody)
     at = await await_(call.existing_run())
-    return await _apply(at, retry_run(call.app.store, at))
+    return await _apply(at, retry_run(call.app.store, at, version=body.version, by=_actor(call, body)))
+
+
+def _actor(call: ApiRequest, body: ActorBody) -> str:
+    return call.principal.name or (validate_key(body.by) if body.by else "http")
 
 
 async def _apply(at: Address, operation: Operation[str]) -> Reply:
@@ -412,7 +418,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         "/v1/runs",
         "list_runs",
         runs,
-        "List runs, those in review first",
+        "List runs, the newest first",
         query=RunsQuery,
         tag="runs",
         answers={

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from ...app.app import App
 from ...inbound.admit import admit
-from ...inbound.reply import JSON, Reply
+from ...inbound.hook import HookShape, hook_shape
+from ...inbound.reply import JSON, Reply, json_reply
 from ...operations import await_
 from ..request import ApiRequest
 from ..routing import ANY, LARGEST, ApiRoute, RouteAnswer
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "HookList"]
 
 
 NAME = {"name": "The declared name of the webhook"}
@@ -19,7 +22,17 @@ NAME = {"name": "The declared name of the webhook"}
 
 async def receive(call: ApiRequest) -> Reply:
     name = call.params["name"]
-    return await await_(admit(call.app.parts, call.app.hooks.get(name), call.envelope(name)))
+    return await await_(admit(call.app.runtime, call.app.hooks.get(name), call.envelope(name)))
+
+
+class HookList(Struct, frozen=True):
+    """The declared webhooks by name."""
+
+    hooks: list[HookShape]
+
+
+async def list_hooks(call: ApiRequest) -> Reply:
+    return json_reply(200, HookList([hook_shape(hook) for _, hook in sorted(call.app.hooks.items())]))
 
 
 def largest_for(app: App, params: Mapping[str, str]) -> int:
@@ -60,4 +73,13 @@ def _route(method: str, name: str, summary: str, media: str = JSON) -> ApiRoute:
 ROUTES: tuple[ApiRoute, ...] = (
     _route("POST", "receive_webhook", "Receive a delivery", ANY),
     _route("OPTIONS", "greet_webhook", "Answer a sender's handshake"),
+    ApiRoute(
+        "GET",
+        "/v1/hooks",
+        "list_hooks",
+        list_hooks,
+        "List webhooks, what they start, and whether they can be verified",
+        tag="hooks",
+        answers={200: RouteAnswer("The webhooks.", HookList)},
+    ),
 )

@@ -79,7 +79,7 @@ class ApprovalAccess(Struct, frozen=True):
     approval: Approval
     by: str  # who decides; "": the request must say
     way: str  # binds a nonce to this link or person, and to this start of the run
-    born: str = ""  # the start of the run that asks
+    start_id: str = ""  # the start of the run that asks
     sent: bool = False  # by a link
 
     @property
@@ -98,8 +98,8 @@ def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Approv
     # A run restarted under the same key asks the same again: a form sent twice must not answer both.
     if record is None:
         return _no_such_approval()
-    born = request_of(record).born
-    return ApprovalAccess(found, by, f"id:{born}:{by}", born)
+    start_id = request_of(record).start_id
+    return ApprovalAccess(found, by, f"id:{start_id}:{by}", start_id)
 
 
 def by_link(store: Store, token: str) -> Operation[ApprovalAccess | Reply]:
@@ -112,14 +112,14 @@ def by_link(store: Store, token: str) -> Operation[ApprovalAccess | Reply]:
     if record is None:
         return _not_open_yet()
     request = request_of(record)
-    if (request.born, request.digest) != (link.born, link.digest):
+    if (request.start_id, request.digest) != (link.start_id, link.digest):
         return _changed(link)
     try:
         found = yield from look_up(store, approval_id(at))
     except NoSuchWait:
         return _no_such_approval()
     return ApprovalAccess(
-        found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", link.born, sent=True
+        found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", link.start_id, sent=True
     )
 
 
@@ -205,7 +205,7 @@ def _decide(store: Store, access: ApprovalAccess, body: DecideBody, mark: str) -
         "approved": body.decision == "approve",
         "note": body.note[:LONGEST_NOTE],
         "shown": body.shown,
-        "born": access.born,
+        "start_id": access.start_id,
     }
     by = access.by or validate_key(body.by.strip())
     try:

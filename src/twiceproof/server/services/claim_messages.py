@@ -102,11 +102,11 @@ def claimed(held: Held, token: str) -> Reply:
     return json_reply(201, Claimed(True, "held", token, held.taken_at + held.lease, held.attempt, held.run))
 
 
-def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Parked) -> Reply:
+def refused(request: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Parked) -> Reply:
     """Return why the claim was not taken, and what to do."""
     match outcome:
         case Busy():
-            return _busy(ask, outcome)
+            return _busy(request, outcome)
         case InReview():
             return _problem(
                 409,
@@ -114,7 +114,7 @@ def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Pa
                 outcome.reason or "It is not known whether this was done.",
                 "review",
                 outcome.run,
-                f'{how_to_settle(ask)} If it may be repeated, claim it with "repeat": "safe".',
+                f'{how_to_settle(request)} If it may be repeated, claim it with "repeat": "safe".',
             )
         case Failed():
             return _problem(
@@ -123,7 +123,7 @@ def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Pa
                 f"It failed before: {outcome.fault.message or outcome.fault.type}",
                 "failed",
                 outcome.run,
-                f"It is not retried automatically. {how_to_settle(ask)}",
+                f"It is not retried automatically. {how_to_settle(request)}",
                 error=outcome.fault.message,
             )
         case Mismatch():
@@ -146,12 +146,12 @@ def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Pa
             )
 
 
-def _busy(ask: ClaimRequest, busy: Busy) -> Reply:
+def _busy(request: ClaimRequest, busy: Busy) -> Reply:
     pause = retry_after(min(busy.retry_after, LONGEST_PAUSE))
     return _problem(
         409,
         "in-progress",
-        "Another caller is at work on this key.",
+        "Another caller is working on this key.",
         "held",
         busy.run,
         f"Try again in {pause[1]} s; do nothing meanwhile.",
@@ -161,14 +161,16 @@ def _busy(ask: ClaimRequest, busy: Busy) -> Reply:
     )
 
 
-def lost(ask: ClaimRequest, state: str, kept: bool) -> Reply:
+def lost(request: ClaimRequest, state: str, kept: bool) -> Reply:
     """The reply to a token that has lost its claim."""
     finding = "What you reported is stored as evidence, not as the result." if kept else "Stop before the next effect."
-    move = how_to_settle(ask) if state == "review" else "Look at the claim with GET, and stop this work."
-    return _problem(409, "claim-lost", f"This token has lost its claim. {finding}", state or "unclaimed", ask.run, move)
+    move = how_to_settle(request) if state == "review" else "Look at the claim with GET, and stop this work."
+    return _problem(
+        409, "claim-lost", f"This token has lost its claim. {finding}", state or "unclaimed", request.run, move
+    )
 
 
-def wrong_token(ask: ClaimRequest) -> Reply:
+def wrong_token(request: ClaimRequest) -> Reply:
     return problem(
         403,
         "wrong-token",
@@ -188,11 +190,11 @@ def unsafe() -> Reply:
     )
 
 
-def how_to_settle(ask: ClaimRequest) -> str:
+def how_to_settle(request: ClaimRequest) -> str:
     """Tell how a person settles the claim."""
-    about = (ask.operation, ask.key)
+    about = (request.operation, request.key)
     return (
-        f'Find out whether it happened, then settle it: POST /v1/reviews/{ask.run} {{"verdict": "happened"}} or '
+        f'Find out whether it happened, then settle it: POST /v1/reviews/{request.run} {{"verdict": "happened"}} or '
         '{"verdict": "did-not-happen"}; or type: '
         f"{suggested_command('claims', 'settle', '--happened', about=about)} (or --did-not-happen)."
     )

@@ -85,31 +85,35 @@ __all__ = [
 ]
 
 
-def decide_claim(ask: ClaimRequest, record: Record | None, now: float) -> Move:
+def decide_claim(request: ClaimRequest, record: Record | None, now: float) -> Move:
     """Decide as usual, but refuse runs, and let a claim with repeat "safe" take one that is in review."""
     if record is not None and record.at.kind == RUN:
-        raise Misuse(f"{ask.operation} is a flow, and this key has a run; start it with: POST /v1/runs/{ask.operation}")
-    move = decide(ask, record, now)
+        raise Misuse(
+            f"{request.operation} is a flow, and this key has a run; start it with: POST /v1/runs/{request.operation}"
+        )
+    move = decide(request, record, now)
     if (
         record is None
-        or ask.repeat != "safe"
+        or request.repeat != "safe"
         or not isinstance(move, AnswerOnly)
         or not isinstance(move.outcome, InReview)
     ):
         return move
     attempt = claim_of(record).attempt + 1
-    body = body_of(claim_for(ask, attempt))
-    return BeginClaim(Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease), attempt)
+    body = body_of(claim_for(request, attempt))
+    return BeginClaim(Replace(request.at, body, HELD, version=record.version, draw=True, lease=request.lease), attempt)
 
 
-def decide_request(ask: ClaimRequest, record: Record | None, now: float) -> Move:
+def decide_request(request: ClaimRequest, record: Record | None, now: float) -> Move:
     """Decide a request with an id: if its reply was lost and it is repeated, it keeps its claim and fence."""
     if record is not None and record.state == HELD and not is_lapsed(record, now):
         claim = claim_of(record)
-        if claim.owner == ask.owner and claim.fingerprint == ask.fingerprint:
+        if claim.owner == request.owner and claim.fingerprint == request.fingerprint:
             left = (record.lease_until or now) - now
-            return AnswerOnly(Held(ask.at, record.fence, ask.owner, claim.attempt, claim.run, left, 0.0, "", now))
-    return decide_claim(ask, record, now)
+            return AnswerOnly(
+                Held(request.at, record.fence, request.owner, claim.attempt, claim.run, left, 0.0, "", now)
+            )
+    return decide_claim(request, record, now)
 
 
 RESERVED = re.compile(
@@ -215,34 +219,34 @@ class ClaimService:
     # -- taking ----------------------------------------------------------------------------------
 
     def take(self, operation: str, key: str, body: TakeBody) -> Operation[Reply]:
-        ask = self._ask(operation, key)
+        request = self._ask(operation, key)
         refuse_reserved(operation, self._flows)
         if self._store.best_effort and body.repeat == "never" and not self._best_effort:
             return unsafe()
-        secret = self._secret(ask, body.request_id)
-        ask = structs.replace(
-            ask,
+        secret = self._secret(request, body.request_id)
+        request = structs.replace(
+            request,
             lease=seconds(body.lease, name="lease"),
             repeat=body.repeat,
             fingerprint=_fingerprint(body.payload),
             link=body.link and validate_key(body.link),
             owner=owner_of(secret),
         )
-        outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
-        report("claims", OUTCOME_NAMES[type(outcome)], key=key, run=ask.run)
+        outcome = yield from self._claims.take(request, decide_request if body.request_id else decide_claim)
+        report("claims", OUTCOME_NAMES[type(outcome)], key=key, run=request.run)
         if not isinstance(outcome, Held | Mismatch):
-            self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
+            self._claims.duplicates.blocked(operation, key, "http", tenant=request.tenant)
         match outcome:
             case Held():
-                token = yield from write_token(self._store, ask.at, outcome.fence, outcome.attempt, secret)
+                token = yield from write_token(self._store, request.at, outcome.fence, outcome.attempt, secret)
                 return claimed(outcome, token)
             case Done():
                 return (yield from self._prior(outcome))
             case _:
-                return refused(ask, outcome)
+                return refused(request, outcome)
 
-    def _secret(self, ask: ClaimRequest, request: str) -> str:
-        return secret_of_request(ask.at, self._caller, request) if request else new_secret()
+    def _secret(self, claim_request: ClaimRequest, request: str) -> str:
+        return secret_of_request(claim_request.at, self._caller, request) if request else new_secret()
 
     def _prior(self, done: Done) -> Operation[Reply]:
         text = yield from unpack(self._store, done.at, done.result, done.spill)
@@ -256,56 +260,56 @@ class ClaimService:
     # -- ending ----------------------------------------------------------------------------------
 
     def complete(self, operation: str, key: str, body: CompleteBody) -> Operation[Reply]:
-        ask, life = self._ask(operation, key), self._life(operation, body.keep)
-        token, record = yield from self._read_token(ask, body.token)
+        request, life = self._ask(operation, key), self._life(operation, body.keep)
+        token, record = yield from self._read_token(request, body.token)
         if token is None:
-            return wrong_token(ask)
-        held = _held(ask, token)
-        packed = pack(given(body.result), held)
+            return wrong_token(request)
+        held = _held(request, token)
+        packed = pack(given(body.result), held, most=self._claims.result_limit)
         if record is not None and _reported_before(record, token, DONE) and packed.is_kept_in(claim_of(record)):
-            return json_reply(200, ClaimEnded(DONE, ask.run))
-        answer = yield from self._claims.complete(held, _claim(ask, token, record), packed, life, twice=True)
-        return self._ended(ask, answer, DONE)
+            return json_reply(200, ClaimEnded(DONE, request.run))
+        answer = yield from self._claims.complete(held, _claim(request, token, record), packed, life, twice=True)
+        return self._ended(request, answer, DONE)
 
     def fail(self, operation: str, key: str, body: FailBody) -> Operation[Reply]:
-        ask, life = self._ask(operation, key), self._life(operation, body.keep)
-        token, record = yield from self._read_token(ask, body.token)
+        request, life = self._ask(operation, key), self._life(operation, body.keep)
+        token, record = yield from self._read_token(request, body.token)
         if token is None:
-            return wrong_token(ask)
+            return wrong_token(request)
         state, fault = REVIEW if body.unknown else FAILED, _fault(body)
         if record is not None and _reported_before(record, token, state) and fault.weighs_like(claim_of(record).fault):
-            return json_reply(200, ClaimEnded(state, ask.run))
-        held, claim = _held(ask, token), _claim(ask, token, record)
+            return json_reply(200, ClaimEnded(state, request.run))
+        held, claim = _held(request, token), _claim(request, token, record)
         if body.unknown:
             reason = f"its holder does not know the outcome: {fault.message}"
             answer = yield from self._claims.park(held, claim, fault, reason, twice=True)
         else:
             answer = yield from self._claims.fail(held, claim, fault, life, twice=True)
-        return self._ended(ask, answer, state)
+        return self._ended(request, answer, state)
 
     def renew(self, operation: str, key: str, body: RenewBody) -> Operation[Reply]:
-        ask, lease = self._ask(operation, key), seconds(body.lease, name="lease")
-        token, _ = yield from self._read_token(ask, body.token)
+        request, lease = self._ask(operation, key), seconds(body.lease, name="lease")
+        token, _ = yield from self._read_token(request, body.token)
         if token is None:
-            return wrong_token(ask)
-        answer = yield from self._claims.renew(_held(ask, token), lease)
+            return wrong_token(request)
+        answer = yield from self._claims.renew(_held(request, token), lease)
         if isinstance(answer, LostHold):
-            return lost(ask, answer.state, kept=False)
-        record = (yield from self._store.read(ask.at)).record
+            return lost(request, answer.state, kept=False)
+        record = (yield from self._store.read(request.at)).record
         until = record.lease_until if record is not None else None
-        return json_reply(200, Renewed(HELD, until or 0.0, ask.run))
+        return json_reply(200, Renewed(HELD, until or 0.0, request.run))
 
-    def _ended(self, ask: ClaimRequest, answer: Written | LostHold, state: str) -> Reply:
+    def _ended(self, request: ClaimRequest, answer: Written | LostHold, state: str) -> Reply:
         if isinstance(answer, LostHold):
-            return lost(ask, answer.state, kept=True)
-        return json_reply(200, ClaimEnded(state, ask.run))
+            return lost(request, answer.state, kept=True)
+        return json_reply(200, ClaimEnded(state, request.run))
 
-    def _read_token(self, ask: ClaimRequest, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
+    def _read_token(self, request: ClaimRequest, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
         """Return the token and its record. A fence has one owner, so a token of another owner is forged."""
-        token = yield from read_token(self._store, ask.at, text)
+        token = yield from read_token(self._store, request.at, text)
         if token is None:
             return None, None
-        record = (yield from self._store.read(ask.at)).record
+        record = (yield from self._store.read(request.at)).record
         if record is not None and record.fence == token.fence and claim_of(record).owner != token.owner:
             return None, record
         return token, record
@@ -331,14 +335,14 @@ def _fingerprint(payload: Raw | UnsetType) -> str:
     return "" if isinstance(payload, UnsetType) else body_hash(b'{"payload":' + bytes(given(payload)) + b"}")
 
 
-def _held(ask: ClaimRequest, token: ClaimToken) -> Held:
-    return Held(ask.at, token.fence, token.owner, token.attempt, ask.run, 0.0, 0.0)
+def _held(request: ClaimRequest, token: ClaimToken) -> Held:
+    return Held(request.at, token.fence, token.owner, token.attempt, request.run, 0.0, 0.0)
 
 
-def _claim(ask: ClaimRequest, token: ClaimToken, record: Record | None) -> Claim:
+def _claim(request: ClaimRequest, token: ClaimToken, record: Record | None) -> Claim:
     """The claim as it was taken. If it is gone, nothing of this will be written."""
     if record is None:
-        return Claim(ask.operation, ask.key, token.owner, ask.tenant)
+        return Claim(request.operation, request.key, token.owner, request.tenant)
     return claim_of(record)
 
 

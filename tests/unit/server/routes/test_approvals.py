@@ -174,8 +174,8 @@ def test_a_decision_that_comes_while_the_run_starts_anew_does_not_count_for_it(a
     seat = block(by_id(app.store, "default", shop.id, "ann"))
     words = {"approved": True, "by": "ann", "mark": "m", "shown": seat.approval.digest}
     with pytest.raises(PayloadMismatch):
-        block(decide(app.store, shop.id, born="an earlier start", **words))
-    assert block(decide(app.store, shop.id, born=seat.born, **words)).first
+        block(decide(app.store, shop.id, start_id="an earlier start", **words))
+    assert block(decide(app.store, shop.id, start_id=seat.start_id, **words)).first
 
 
 def test_what_was_decided_is_told_without_what_was_shown(client, shop):
@@ -220,7 +220,7 @@ def test_a_link_made_for_something_else_shows_nothing(client, shop, app):
     shop.ask()
     other = shop.links[-1].removeprefix("https://hooks.example.com")
     link = block(find_link(app.store, other.rsplit("/", 1)[1]))
-    token = block(create_link(app.store, ApprovalLink(link.space, link.name, link.born, "1:0", "eve"), 60))
+    token = block(create_link(app.store, ApprovalLink(link.space, link.name, link.start_id, "1:0", "eve"), 60))
     assert "new link" in client("GET", f"/v1/approvals/link/{token}", status=422)["next"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.middleware.test_request import MALFORMED
 from tests.unit.server.routes.client import Client
 from twiceproof import App, NotDone
-from twiceproof.claims import queries as listing
+from twiceproof.claims import lists as listing
 from twiceproof.claims.claim import run_id, short_id
 
 
@@ -67,7 +67,7 @@ def test_a_second_start_is_counted_as_blocked_at_this_door(app, client, sync, he
     client("POST", "/v1/runs/sync", ORDER, 200, **headers)
     (row,) = app.duplicates()
     assert (row.count, row.source, row.operation, row.key) == (1, "http", "sync", "order:7")
-    assert b'twiceproof_outcomes_total{door="runs",outcome="duplicate"} 1.0' in client("GET", "/metrics").body
+    assert b'twiceproof_outcomes_total{entry_point="runs",outcome="duplicate"} 1.0' in client("GET", "/metrics").body
 
 
 def test_the_same_key_with_another_body_is_refused(client, sync):
@@ -272,9 +272,10 @@ def test_a_cursor_tells_nothing_of_another_tenants_keys(app, client, sync, tenan
         page = theirs("GET", path, status=200)
         found += [run["key"] for run in page["runs"]]
         after = page["after"] or ""
-        assert b"secret" not in b64decode(after + "===", b"-_")
+        for cursor in (after, page["before"] or "", page["newer"] or ""):
+            assert b"secret" not in b64decode(cursor + "===", b"-_")
         path = after and f"/v1/runs?limit=2&after={after}"
-    assert found == [f"order:{number}" for number in range(4)]
+    assert found == [f"order:{number}" for number in reversed(range(4))]
 
 
 @pytest.mark.parametrize("spelled", [run_id, short_id])

@@ -460,7 +460,7 @@ def test_what_became_of_a_claim_is_told_to_the_log_and_the_metrics(server):
 
     response = copy_context().run(visited)
     assert [one.outcome for one in response] == ["new", "busy", "mismatch", "duplicate"]
-    assert {(one.door, one.key) for one in response} == {("claims", "order:1")}
+    assert {(one.entry_point, one.key) for one in response} == {("claims", "order:1")}
     assert all(one.run.startswith("run_") for one in response)
 
 

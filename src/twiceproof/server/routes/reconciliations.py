@@ -1,10 +1,12 @@
-"""Routes of findings: list, show, and what a person does with one."""
+"""Routes of reconciliations: list them, start one; list their findings, and what a person does with one."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import Meta, Raw, Struct
 
 from ...claims.claim import validate_name
 from ...errors import Misuse
@@ -24,11 +26,48 @@ from ...reconcile.findings import (
     list_findings,
     shape_of,
 )
+from ...reconcile.reconciliation import ReconciliationShape, list_reconciliations
 from ..openapi import NAME_OR_NONE, SPAN_OR_NONE
 from ..request import ApiRequest
 from ..routing import ApiRoute, RouteAnswer
+from .runs import HEADERS, StartedRun, StartQuery, start_from
 
 __all__ = ["ROUTES"]
+
+
+class ReconciliationList(Struct, frozen=True):
+    """Every declared reconciliation, by name."""
+
+    reconciliations: list[ReconciliationShape]
+
+
+class ReconcileBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """`grace`: how long to wait before the second look ("0s"); "" is as declared."""
+
+    grace: Annotated[str, Meta(extra_json_schema=SPAN_OR_NONE)] = ""
+
+
+async def list_declared(call: ApiRequest) -> Reply:
+    app = call.app
+    found = await await_(list_reconciliations(app.store, app.settings.tenant, app.reconciliations))
+    return json_reply(200, ReconciliationList(found))
+
+
+async def start(call: ApiRequest) -> Reply:
+    """Start a run for this moment. The same `Idempotency-Key` finds the run of the first request."""
+    name, declared = call.params["name"], call.app.reconciliations
+    if name not in declared:
+        names = ", ".join(sorted(declared)) or "none"
+        return problem(
+            404, "no-such-reconciliation", "There is no such reconciliation.", next_move=f"Use one of: {names}."
+        )
+    body = call.body_as(ReconcileBody)
+    grace = seconds(body.grace, name="grace", positive=False) if body.grace else None
+    given = msgspec.json.encode({"tick": datetime.fromtimestamp(call.now, UTC), "grace": grace})
+    return await start_from(call, call.app.flows[name], Raw(given), Raw(msgspec.json.encode(body)))
+
+
+# -- findings ------------------------------------------------------------------------------------
 
 
 class FindingsQuery(Struct, frozen=True):
@@ -57,7 +96,7 @@ class FindingBody(Struct, frozen=True, forbid_unknown_fields=True):
 STATES = {"acknowledge": ACKNOWLEDGED, "suppress": SUPPRESSED, "resolve": RESOLVED}
 
 
-async def list_all(call: ApiRequest) -> Reply:
+async def list_found(call: ApiRequest) -> Reply:
     query = call.query_as(FindingsQuery)
     states = OPEN_STATES if not query.state else EVERY_STATE if query.state == "all" else (query.state,)
     name = query.name and validate_name("reconciliation", query.name)
@@ -104,9 +143,37 @@ GONE = RouteAnswer("There is no such finding.", None, PROBLEM)
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "GET",
+        "/v1/reconciliations",
+        "list_reconciliations",
+        list_declared,
+        "List reconciliations, their last runs and open findings",
+        tag="reconciliations",
+        answers={200: RouteAnswer("All that are declared, by name.", ReconciliationList)},
+    ),
+    ApiRoute(
+        "POST",
+        "/v1/reconciliations/{name}",
+        "start_reconciliation",
+        start,
+        "Start a reconciliation now",
+        body=ReconcileBody,
+        query=StartQuery,
+        params={"name": "A reconciliation's name"},
+        headers=HEADERS,
+        tag="reconciliations",
+        answers={
+            202: RouteAnswer("Started: a worker executes it.", StartedRun, headers={"Location": "the URL of the run"}),
+            200: RouteAnswer("The request was made before, or the run has ended within the wait.", StartedRun),
+            404: RouteAnswer("There is no such reconciliation.", None, PROBLEM),
+            409: RouteAnswer("The same request is being processed right now.", None, PROBLEM),
+            422: RouteAnswer("The key was used before, with a different body.", None, PROBLEM),
+        },
+    ),
+    ApiRoute(
+        "GET",
         "/v1/findings",
         "list_findings",
-        list_all,
+        list_found,
         "List findings of reconciliations",
         query=FindingsQuery,
         tag="findings",
