@@ -235,7 +235,9 @@ def _new_link(target: LedgerTarget, store: Store, approval: str, to: str, lifeti
         listed = command(target, "approvals", "list")
         raise Misuse(f"This approval is not pending; list pending approvals: {listed}")
     request = request_of(record)
-    return (yield from create_link(store, ApprovalLink(at.space, at.key, request.born, request.digest, to), lifetime))
+    return (
+        yield from create_link(store, ApprovalLink(at.space, at.key, request.start_id, request.digest, to), lifetime)
+    )
 
 
 HEAD = ("FLOW", "KEY", "NAME", "REQUESTED", "EXPIRES")

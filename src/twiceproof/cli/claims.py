@@ -15,27 +15,39 @@ from msgspec import Raw, structs
 from ..claims.claim import DONE, FAILED, HELD, NO_RESULT, QUEUED, REVIEW, RUN, WAITING, Done, Settlement, validate_name
 from ..claims.manager import ClaimManager
 from ..claims.retention import Swept, run_or_claim, sweep
-from ..clock import system_clock
-from ..operations import Operation, block
-from ..records import Address
-from ..settings import from_environment
-from ..stores.base import Store
-from .claim_views import (
+from ..claims.states import is_expired
+from ..claims.views import (
     EVERY_STATE,
     OPEN_STATES,
     ClaimEvidenceShape,
+    ClaimLook,
     ClaimPage,
     ClaimShape,
     LongClaimShape,
-    Look,
     list_claims,
-    look_at,
+    look_at_claim,
     named_address,
-    require_claim,
     short_shape,
 )
+from ..clock import system_clock
+from ..operations import Operation, block
+from ..records import Address, Found, Record
+from ..settings import from_environment
+from ..stores.base import Store
 from .doctor import clear_orphans
-from .output import Progress, clean, counted, moment, show_json, show_moves, show_pairs, show_table, show_text, span
+from .output import (
+    NotFound,
+    Progress,
+    clean,
+    counted,
+    moment,
+    show_json,
+    show_moves,
+    show_pairs,
+    show_table,
+    show_text,
+    span,
+)
 from .prompts import (
     after_option,
     by_option,
@@ -132,21 +144,35 @@ If you know what happened, settle the claim instead: that is recorded.
 @click.argument("operation")
 @click.argument("key")
 @click.option("--force", is_flag=True, help="Release it although a process holds it; the work may then be done twice.")
+@by_option
 @yes_option
 @target_options
 @click.pass_obj
-def release(target: LedgerTarget, operation: str, key: str, force: bool, yes: bool) -> None:
+def release(target: LedgerTarget, operation: str, key: str, force: bool, by: str | None, yes: bool) -> None:
     """Delete a claim and its result; the next delivery does the work again."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         found = block(run_or_claim(store, at.space))
         record = require_claim(target, found)
         confirm(_question(short_shape(record, found.now), is_run=record.at.kind == RUN), yes=yes)
-        released = block(ClaimManager(store).free(record.at, force=force))
+        released = block(ClaimManager(store).free(record.at, force=force, by=by or login_name()))
     if target.json:
         show_json({"released": released, "operation": operation, "key": key, "tenant": target.tenant})
     else:
         show_text(f"{operation} {key} is released; the next delivery does the work again.")
+
+
+def require_claim(target: LedgerTarget, found: Found) -> Record:
+    if found.record is None or is_expired(found.record, found.now):
+        raise _no_claim(target)
+    return found.record
+
+
+def _no_claim(target: LedgerTarget) -> NotFound:
+    return NotFound(
+        "There is no such claim (the operation comes first, then the key); "
+        f"list all claims: {command(target, 'claims', 'list', '--state', 'all')}"
+    )
 
 
 def _question(claim: ClaimShape, *, is_run: bool) -> str:
@@ -157,7 +183,7 @@ def _question(claim: ClaimShape, *, is_run: bool) -> str:
 VERDICTS = {
     "happened": "is done; further deliveries get the recorded result.",
     "did-not-happen": "can be retried; the next delivery does the work.",
-    "abandon": "is failed; only .retry(…) or another settlement runs it again.",
+    "abandon": "is failed; only another settlement (--did-not-happen) runs it again.",
 }
 NO_RESULT_GIVEN = (
     "is done, without a result: further deliveries raise ResultNotKept. "
@@ -245,7 +271,9 @@ def show(target: LedgerTarget, operation: str, key: str) -> None:
     """Show one claim, the evidence about it, and the next move."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
-        look = block(look_at(target, store, at))
+        look = block(look_at_claim(store, at))
+    if look is None:
+        raise _no_claim(target)
     moves = list(_moves(target, look))
     if target.json:
         show_json({"claim": look.claim, "evidence": look.evidence, "next": [move for _, move in moves]})
@@ -253,12 +281,12 @@ def show(target: LedgerTarget, operation: str, key: str) -> None:
         _show_claim(look, moves)
 
 
-def _moves(target: LedgerTarget, look: Look) -> Iterator[tuple[str, str]]:
+def _moves(target: LedgerTarget, look: ClaimLook) -> Iterator[tuple[str, str]]:
     if look.claim is not None:
         yield from _run_moves(target, look.claim) if look.is_run else _next_moves(target, look.claim)
 
 
-def _show_claim(look: Look, moves: list[tuple[str, str]]) -> None:
+def _show_claim(look: ClaimLook, moves: list[tuple[str, str]]) -> None:
     if look.claim is None:
         show_text("The claim was released, or has expired: the next delivery does the work.")
     else:

@@ -9,16 +9,16 @@ import click
 import msgspec
 
 from ..errors import TwiceproofError
+from ..inbound.queues.queries import BrokerShape, ConsumerShape, broker_shapes, consumer_shapes
 from ..operations import block
-from ..outbox.pauses import PausedTarget, list_pauses
+from ..outbox.pauses import list_pauses
 from .output import NEGATIVE, moment, show_json, show_table, show_text, span
 from .target import LedgerTarget, json_option
 
 if TYPE_CHECKING:
     from ..app.app import App
     from ..brokers.base import BrokerFinding
-    from ..inbound.queues.consumer import Consumer
-    from ..outbox.routing import Target
+    from ..outbox.routing import Target, TopicRoute
 
 __all__ = ["brokers", "consumers", "list_brokers", "list_consumers"]
 
@@ -27,7 +27,7 @@ CONSUMERS_HEAD = ("CONSUMER", "QUEUE", "STARTS", "KEY", "PREFETCH", "POISON", "K
 LIST_EPILOG = """\b
 Examples:
   twiceproof consumers list shop:app
-KEY is what a message is recognised by, KEPT FOR how long. `twiceproof brokers
+KEY identifies a message, KEPT FOR is how long it is recognised as a duplicate. `twiceproof brokers
 doctor` compares it with the time for which a broker keeps messages.
 Exit codes: 1 if a consumer reads from a broker that is not declared.
 """
@@ -42,38 +42,24 @@ def list_consumers(target: LedgerTarget, app: str) -> None:
     from .load import load_app
 
     with load_app(app) as found:
-        shapes = [_consumer_shape(one, found) for one in found.consumers.values()]
+        shapes = consumer_shapes(found.consumers, found.routing)
     if target.json:
-        show_json({"consumers": shapes})
+        show_json({"consumers": [msgspec.to_builtins(one) for one in shapes]})
     elif not shapes:
         show_text(f'{app} declares no consumers; declare one with app.consume("main/orders", start=…).')
     else:
         show_table(CONSUMERS_HEAD, [_consumer_row(shape) for shape in shapes])
-    missing = [shape for shape in shapes if not shape["broker_declared"]]
+    missing = [shape for shape in shapes if not shape.broker_declared]
     for shape in missing if not target.json else ():
-        show_text(f'{shape["name"]} has no broker; declare it: app.broker("{shape["broker"]}", env("BROKER_URL")).')
+        show_text(f'{shape.name} has no broker; declare it: app.broker("{shape.broker}", env("BROKER_URL")).')
     if missing:
         raise click.exceptions.Exit(NEGATIVE)
 
 
-def _consumer_shape(consumer: Consumer, app: App) -> dict[str, Any]:
-    return {
-        "name": consumer.name,
-        "broker": consumer.broker,
-        "broker_declared": consumer.broker in app.routing.targets,
-        "place": consumer.place,
-        "starts": "" if consumer.function is not None else consumer.flow.name,
-        "key": consumer.key_text,
-        "prefetch": consumer.prefetch,
-        "poison": consumer.poison,
-        "keep": consumer.policy.life.keep,
-    }
-
-
-def _consumer_row(shape: dict[str, Any]) -> tuple[str, ...]:
-    kept = "ever" if shape["keep"] is None else span(shape["keep"])
-    starts = shape["starts"] or "(inline)"
-    return shape["name"], shape["place"], starts, shape["key"], str(shape["prefetch"]), shape["poison"], kept
+def _consumer_row(shape: ConsumerShape) -> tuple[str, ...]:
+    kept = "ever" if shape.keep is None else span(shape.keep)
+    starts = shape.starts or "(inline)"
+    return shape.name, shape.place, starts, shape.key, str(shape.prefetch), shape.poison, kept
 
 
 BROKERS_HEAD = ("BROKER", "ROUTES", "CONSUMERS", "PAUSED")
@@ -93,41 +79,31 @@ def list_brokers(target: LedgerTarget, app: str) -> None:
     from .load import load_app
 
     with load_app(app) as found:
-        paused = {one.target: one for one in block(list_pauses(found.store))}
-        shapes = [_broker_shape(name, found, paused.get(name)) for name in found.routing.targets]
+        shapes = broker_shapes(found.consumers, found.routing, block(list_pauses(found.store)))
     if target.json:
-        show_json({"brokers": shapes})
+        show_json({"brokers": [msgspec.to_builtins(one) for one in shapes]})
     elif not shapes:
         show_text(f'{app} declares no brokers; declare one with app.broker("main", env("BROKER_URL")).')
     else:
         show_table(BROKERS_HEAD, [_broker_row(one) for one in shapes])
 
 
-def _broker_row(one: dict[str, Any]) -> tuple[str, ...]:
-    paused = one["paused"]
+def _broker_row(one: BrokerShape) -> tuple[str, ...]:
+    paused = one.paused
     return (
-        one["name"],
-        ", ".join(one["routes"]) or "-",
-        ", ".join(one["consumers"]) or "-",
-        "-" if paused is None else f"{moment(paused['paused_at'])} {paused.get('why', '')}".rstrip(),
+        one.name,
+        ", ".join(one.routes) or "-",
+        ", ".join(one.consumers) or "-",
+        "-" if paused is None else f"{moment(paused.paused_at)} {paused.why}".rstrip(),
     )
-
-
-def _broker_shape(name: str, app: App, paused: PausedTarget | None) -> dict[str, Any]:
-    return {
-        "name": name,
-        "routes": [route.topics for route in app.routing.routes if route.target == name],
-        "consumers": [one.name for one in app.consumers.values() if one.broker == name],
-        "paused": None if paused is None else msgspec.to_builtins(paused),
-    }
 
 
 FINDINGS_HEAD = ("BROKER", "LEVEL", "ABOUT", "FINDING")
 DOCTOR_EPILOG = """\b
 Examples:
   twiceproof brokers doctor shop:app
-It connects to each broker and asks for what it tells of itself and of the queues
-that are routed to and consumed.
+Connects to each broker, and examines it and the queues that the app publishes to
+and consumes.
 Exit codes: 1 if there is an error, such as a queue that does not exist.
 """
 
@@ -159,7 +135,7 @@ def _examined(name: str, app: App) -> Iterator[BrokerFinding]:
 
     consumed = [one for one in app.consumers.values() if one.broker == name]
     try:
-        found = _ask(app.routing.targets[name], _places(name, app))
+        found = _ask(app.routing.targets[name], [one.place for one in consumed], _routed(name, app))
     except TwiceproofError as error:
         found = [BrokerFinding("error", "connection", str(error))]
     yield from found
@@ -168,16 +144,24 @@ def _examined(name: str, app: App) -> Iterator[BrokerFinding]:
             yield BrokerFinding("warning", consumer.place, text)
 
 
-def _places(name: str, app: App) -> list[str]:
-    routed = [route.place for route in app.routing.routes if route.target == name and route.place]
-    return list(dict.fromkeys([*routed, *(one.place for one in app.consumers.values() if one.broker == name)]))
+def _routed(name: str, app: App) -> list[str]:
+    """Return the places that routes lead to; a route of several topics without a place has none to look at."""
+    return [route.place or route.topics for route in app.routing.routes if route.target == name and _has_place(route)]
 
 
-def _ask(target: Target, places: Sequence[str]) -> Sequence[BrokerFinding]:
+def _has_place(route: TopicRoute) -> bool:
+    return bool(route.place) or "*" not in route.topics
+
+
+def _ask(target: Target, consumed: Sequence[str], routed: Sequence[str]) -> Sequence[BrokerFinding]:
     """A webhook has nothing to examine."""
     broker: Any = target.open()
+    if not hasattr(broker, "examine"):
+        return ()
+    examine_routes = getattr(broker, "examine_routes", broker.examine)
     try:
-        return broker.examine(places) if hasattr(broker, "examine") else ()
+        found = [*broker.examine(list(dict.fromkeys(consumed))), *examine_routes(list(dict.fromkeys(routed)))]
+        return list(dict.fromkeys(found))
     finally:
         if not target.shared:
             broker.close()

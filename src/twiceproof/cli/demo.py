@@ -14,8 +14,8 @@ import click
 from msgspec import structs
 
 from ..demo import play as demo_play
-from ..demo.play import Approved, DemoReport, DemoRun, DemoSettled, DemoStep, Side
-from ..demo.scenario import FEWEST, LIMIT, PLAN, make_plan
+from ..demo.play import Approved, DemoReport, DemoRun, DemoSettled, DemoStep, Side, one_order_more
+from ..demo.scenario import FEWEST, LIMIT, PLAN, DemoPlan, make_plan
 from ..errors import Misuse
 from ..flows.engine.ledger import UNKNOWN
 from ..safe_text import quoted
@@ -91,6 +91,7 @@ def show_end(report: DemoReport, ledger: str | None, place: Path) -> None:
     show_text(f"\n{_verdict(report)}")
     if ledger is None:
         show_text(f"It took {report.seconds:.0f} s. The ledger was deleted; --keep keeps it for inspection.")
+        show_text(f"To look at every order in a browser: {program()} demo --keep --open")
         return
     shown = report.settled[0].run if report.settled else "bill_order/order:1"
     show_text(f"\nIt took {report.seconds:.0f} s. The ledger and the records of the services are in {place}:")
@@ -202,6 +203,7 @@ EPILOG = """\b
 Examples:
   twiceproof demo
   twiceproof demo --keep
+  twiceproof demo --keep --open
   twiceproof demo --orders 30 --seed 7 --json
 Exit codes: 0 Twiceproof did everything once; 1 it did something twice, or not.
 """
@@ -223,15 +225,23 @@ Exit codes: 0 Twiceproof did everything once; 1 it did something twice, or not.
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the ledger in this directory, which must not hold that of an earlier demo.",
 )
+@click.option(
+    "--open", "opened", is_flag=True, help="Keep the ledger, and open it in a browser, with an order to settle."
+)
 @json_option
 @click.pass_context
-def demo(ctx: click.Context, orders: int, seed: int, folder: Path | None, keep: bool) -> None:
+def demo(ctx: click.Context, orders: int, seed: int, folder: Path | None, keep: bool, opened: bool) -> None:
     """Compare Twiceproof with a naive script, under the same faults.
 
     A shop, an accounting service and a mail server run as separate processes and record what they were asked to do;
     at the end their records are compared. Takes less than half a minute.
     """
     target = ctx.ensure_object(LedgerTarget)
+    keep |= opened
+    if opened:
+        from .serve import require_server  # with the server's imports, which other demos do without
+
+        require_server()
     with _place(folder, keep=keep or folder is not None) as place:
         store = sqlite_url(place / LEDGER)
         report = _play(place, store, orders, seed, quiet=target.json)
@@ -241,7 +251,37 @@ def demo(ctx: click.Context, orders: int, seed: int, folder: Path | None, keep: 
     else:
         show_report(report)
         show_end(report, kept, place)
+    if opened:
+        _open(place, store, report.plan)
     ctx.exit(OK if report.ok else NEGATIVE)
+
+
+STUCK = """
+Meanwhile one order more came, order {number}. Its e-mail may have gone out, or
+not: the mail server did not answer. Find the order by its number, and settle it.
+What the mail server knows is in {log}"""
+
+
+def _open(place: Path, store: str, plan: DemoPlan) -> None:
+    """Serve the dashboard of the ledger with a worker, and show it in a browser: with an order that needs a person."""
+    import importlib
+    import logging
+    import webbrowser
+
+    from ..server.serve import Options, serve
+
+    with one_order_more(place, store, plan) as last:
+        app = importlib.import_module("twiceproof.demo.guarded").app
+
+        def announce(url: str) -> None:
+            show_text(STUCK.format(number=last.number, log=last.log))
+            show_text(f"\nThe dashboard is at {url} (Ctrl-C ends it)")
+            webbrowser.open(url)
+
+        logging.getLogger("twiceproof").setLevel(logging.ERROR)  # the page tells of the order that waits
+        with app:
+            last.deliver(app)
+            serve(app, Options(port=0, concurrency=2, lame_duck=0.0), announce)
 
 
 def _play(place: Path, store: str, orders: int, seed: int, *, quiet: bool) -> DemoReport:

@@ -18,10 +18,12 @@ from ..claims.blobs.records import orphans, remove_orphans
 from ..claims.claim import CLAIM, HELD, RUN, claim_of
 from ..claims.held_claim import BEATS_PER_LEASE
 from ..claims.policy import DEFAULT_LEASE
+from ..claims.results import SPILL_LIMIT
 from ..clock import Clock, system_clock
 from ..errors import CannotOpen, Misuse, SchemaMismatch, StoreError, StoreUnavailable, StoreUnsafe
 from ..flows.history.key_rotation import as_stored
 from ..operations import block
+from ..outbox.queries import count_messages
 from ..records import Address, Record
 from ..safe_text import redacted, shown_url
 from ..settings import from_environment
@@ -30,7 +32,7 @@ from ..stores.open import accept_server as accept_new_server
 from ..stores.open import open_store
 from ..stores.sqlite.doctor import refuse_unsafe
 from ..version import __version__
-from .output import NEGATIVE, OK, REFUSED, UNAVAILABLE, show_json, show_table, show_text
+from .output import NEGATIVE, OK, REFUSED, UNAVAILABLE, show_json, show_table, show_text, span
 from .prompts import confirm
 from .target import LedgerTarget, require_ledger, scheme_of, sqlite_path, target_options
 
@@ -41,15 +43,32 @@ MOST_SKEW = 1.0
 FEWEST_FILES = 256
 FEWEST_INODES = 1_000
 SAMPLE = 100  # claims
-DIALECTS = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres"}
-PACKAGES = ("msgspec", "click", "rich", "psycopg", "redis")
+LATE_MESSAGE = 900.0  # seconds that a message may wait before that is a warning
+DIALECTS = {
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "mariadb": "mariadb",
+    "mysql": "mariadb",
+}
+PACKAGES = ("msgspec", "click", "rich")
+DRIVERS = {  # what reaches a store, by how its scheme begins
+    "postgres": ("psycopg",),
+    "redis": ("redis",),
+    "mariadb": ("pymysql",),
+    "mysql": ("pymysql",),
+    "dynamodb": ("boto3",),
+    "azure-table": ("azure-data-tables", "azure-identity"),
+    "dataverse": ("httpcore2",),
+    "sharepoint": ("httpcore2",),
+}
 NOWHERE = Address("doctor/doctor/doctor", "doctor", "doctor")  # read for the store's time and latency; never written
 
 
-def check_machine(folder: Path | None) -> Iterator[Finding]:
+def check_machine(folder: Path | None, scheme: str = "") -> Iterator[Finding]:
     """Check this machine, with or without a store."""
     yield Finding("ok", "twiceproof", f"{__version__} on Python {platform.python_version()}")
-    yield Finding("ok", "packages", ", ".join(_packages()))
+    yield Finding("ok", "packages", ", ".join(_packages(scheme)))
     yield _open_files()
     yield from _file_size()
     if folder is not None:
@@ -68,6 +87,20 @@ def check_ledger(store: Store, scheme: str, clock: Clock) -> Iterator[Finding]:
     held = [record for page in pages for record in page.records]
     yield _step(held, pages[-1].now, clock.now() - sent - (clock.monotonic() - began))
     yield _lease(held, answered)
+    yield from _messages(store)
+
+
+def _messages(store: Store) -> Iterator[Finding]:
+    """Of all tenants, up to a thousand in each state. Nothing if none waits."""
+    counts = block(count_messages(store, most=1_000))
+    waiting, parked = counts.states["pending"], counts.states["parked"]
+    if not waiting and not parked:
+        return
+    age = counts.oldest_pending or 0.0
+    level = "warn" if parked or age > LATE_MESSAGE else "ok"
+    oldest = f", the oldest for {span(age)}" if waiting else ""
+    advice = "See why: twiceproof messages list" if level == "warn" else ""
+    yield Finding(level, "messages", f"{waiting} wait to be published{oldest}; {parked} wait for review", advice)
 
 
 def _sealing(store: Store) -> Iterator[Finding]:
@@ -83,8 +116,9 @@ def _sealing(store: Store) -> Iterator[Finding]:
             yield Finding("refuse", "sealing", str(error))
 
 
-def _packages() -> Iterator[str]:
-    for name in PACKAGES:
+def _packages(scheme: str) -> Iterator[str]:
+    drivers = [name for begin, names in DRIVERS.items() if scheme.startswith(begin) for name in names]
+    for name in (*PACKAGES, *drivers):
         try:
             yield f"{name} {version_of(name)}"
         except PackageNotFoundError:
@@ -155,7 +189,8 @@ def _lease(held: Sequence[Record], answered: float) -> Finding:
 
 def check_resources(store: Store, url: str, clock: Clock) -> Iterator[Finding]:
     if not url:
-        yield Finding("ok", "resources", "in the store")
+        most = min(SPILL_LIMIT, store.body_limit)
+        yield Finding("ok", "resources", f"in the store, up to {most:,} bytes each; a step's larger result is not kept")
         return
     try:
         lost = len(block(orphans(store, open_blob_store(url), clock.now())))
@@ -184,7 +219,7 @@ VERDICTS = {
     "warn": "Usable, with warnings: they say what the store does not guarantee, or what could not be checked.",
     "refuse": "Refused: this store could lose acknowledged writes, or cannot be used as it is.",
 }
-TAKEN_OVER = ("failover", "server")  # names of findings about a failover
+TAKEN_OVER = ("failover", "server", "restored")  # names of findings that an operator can accept
 NO_RESPONSE = "The store does not respond: its guarantees could not be checked."
 
 EPILOG = """\b
@@ -229,10 +264,10 @@ def doctor(ctx: click.Context, accept_server: bool, yes: bool) -> None:
 
 def _accept(target: LedgerTarget, *, yes: bool) -> str | None:
     """Accept a failover, and return its description; None if there was none."""
-    found = None if sqlite_path(target.url) else _taken_over(Examination(target.url))
+    found = _taken_over(Examination(target.url))
     if found is None:
         if not target.json:
-            show_text("Nothing to accept: there was no failover.\n")
+            show_text("Nothing to accept: no failover and no restore was noticed.\n")
         return None
     failover = redacted(found.found, target.url)
     confirm(f"{failover}: acknowledged writes may be missing. Accept it for all processes?", yes=yes)
@@ -265,7 +300,9 @@ class Examination:
 
     def findings(self) -> Iterator[Finding]:
         path = sqlite_path(self.url)
-        yield from check_machine(path.resolve().parent if path and path.resolve().parent.is_dir() else None)
+        yield from check_machine(
+            path.resolve().parent if path and path.resolve().parent.is_dir() else None, scheme_of(self.url)
+        )
         try:
             if path is not None:
                 refuse_unsafe(path)

@@ -55,7 +55,7 @@ Exit codes: 1 if some rows still have another key: run it again later.
 @target_options
 @click.pass_obj
 def rotate(target: LedgerTarget) -> None:
-    """Re-encrypt every row with the current key, while workers go on.
+    """Re-encrypt every row with the current key, while workers continue.
 
     Rows of a claim that is held are left to its holder. Rows that cannot be decrypted are reported and left as they
     are.

@@ -1,4 +1,4 @@
-"""`twiceproof flows list`, `ids show`, `workers list`; and `check`, which reads the source of an app's flows."""
+"""`twiceproof flows`, `ids show`, `workers list`; and `check`, which reads the source of an app's flows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ from ..claims.claim import RUN, address_of, validate_name
 from ..claims.queries import resolve_run
 from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
-from ..flows.history.queries import Filter, FlowCount, count_open, list_runs
+from ..flows.history.queries import Filter, FlowCount, all_runs, count_open
 from ..flows.workers.presence import WorkerShape, list_workers, stranded
 from ..operations import Operation, block
 from ..stores.base import Store
 from .doctor import NOWHERE
+from .flow_files import lint, schema
+from .flow_imports import import_, suggest
+from .flow_promotion import agree, pause, promote, resume, rollback
+from .flow_releases import diff, push, releases
+from .flow_releases import show as show_release
+from .flow_runs import migrate, run
+from .flow_tests import test
 from .output import NEGATIVE, OK, NotFound, counted, moment, show_json, show_table, show_text, span
 from .target import LedgerTarget, command, json_option, opened, target_options
 
@@ -100,10 +107,29 @@ def _count_shape(count: FlowCount) -> dict[str, Any]:
 
 @click.group()
 def flows() -> None:
-    """Count unfinished runs by flow and version."""
+    """Check, test and release flow files; count unfinished runs."""
 
 
-flows.add_command(list_)
+for _command in (
+    list_,
+    lint,
+    test,
+    schema,
+    import_,
+    suggest,
+    push,
+    run,
+    releases,
+    show_release,
+    diff,
+    agree,
+    promote,
+    rollback,
+    migrate,
+    pause,
+    resume,
+):
+    flows.add_command(_command)
 
 
 IDS_HEAD = ("EXTERNAL ID", "FLOW", "KEY", "STEP", "STATE")
@@ -146,7 +172,7 @@ def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
         with contextlib.suppress(Misuse):  # neither the id of a run, nor FLOW/KEY
             links = yield from ids_of(store, (yield from resolve_run(store, tenant, name)))
     if not links:
-        for run in (yield from list_runs(store, Filter(tenant, key=name), limit=MOST)).runs:
+        for run in (yield from all_runs(store, Filter(tenant, key=name), limit=MOST)):
             links += yield from ids_of(store, address_of(tenant, run.flow, run.key, RUN))
     return links
 
@@ -218,6 +244,7 @@ CHECK_EPILOG = """\b
 Examples:
   twiceproof check shop:app
   twiceproof check shop:app --json
+  twiceproof check shop:app --steps
 To accept a line as it is, add: # twiceproof: allow missing-undo
 Exit codes: 0 no findings, 1 findings.
 """
@@ -225,23 +252,30 @@ Exit codes: 0 no findings, 1 findings.
 
 @click.command(epilog=CHECK_EPILOG)
 @click.argument("app", metavar="MODULE:APP")
+@click.option("--steps", is_flag=True, help="Also list how each declared step and effect may be repeated.")
 @json_option
 @click.pass_context
-def check(ctx: click.Context, app: str) -> None:
+def check(ctx: click.Context, app: str, steps: bool) -> None:
     """Check the source of flows for what is unsafe to repeat.
 
     The rules are about keys, steps, their order, undo and retention. The module is imported, as a worker imports it;
     no flow and no step is called.
     """
-    from ..prove.checklist import check_app  # a late import: `check --help` does not need it
+    from ..prove.checklist import check_app, repeats_of  # a late import: `check --help` does not need it
     from .load import load_app
 
     with load_app(app) as found:
         findings = check_app(found)
         flows, guarded = len(found.flows), len(found.operations)
+        repeats = repeats_of(found) if steps else []
     if ctx.ensure_object(LedgerTarget).json:
-        show_json({"app": app, "flows": flows, "guarded_functions": guarded, "findings": findings})
+        listed = {"steps": repeats} if steps else {}
+        show_json({"app": app, "flows": flows, "guarded_functions": guarded, **listed, "findings": findings})
     else:
+        if repeats:
+            rows = [(one.step, one.repeat or "as its effect says", one.undo or "-") for one in repeats]
+            show_table(("STEP", "REPEAT", "UNDO"), rows)
+            show_text("")
         _show_findings(
             findings, counted(flows, "flow") + (f" and {counted(guarded, 'guarded function')}" if guarded else "")
         )

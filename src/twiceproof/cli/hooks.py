@@ -22,12 +22,12 @@ from ..inbound.dead_letters import letters as kept_letters
 from ..inbound.source import Envelope
 from ..operations import block
 from .output import NEGATIVE, NoAnswer, moment, show_json, show_pairs, show_table, show_text, span
-from .prompts import limit_option
+from .prompts import limit_option, login_name
 from .target import LedgerTarget, command, json_option, no_store, opened, target_options, tenant_option
 
 if TYPE_CHECKING:
     from ..app.app import App
-    from ..inbound.hook import Hook
+    from ..inbound.hook import HookShape
     from ..inbound.source import Source
 
 __all__ = ["DeliveryResponse", "dead_letters", "hooks", "list_", "post_delivery", "replay", "test"]
@@ -101,50 +101,35 @@ Exit codes: 1 if a secret is missing, or events are kept for too short a time.
 @click.pass_obj
 def list_(target: LedgerTarget, app: str) -> None:
     """List the webhooks of an app, and check their secrets and retention."""
+    from ..inbound.hook import hook_shape
     from .load import load_app
 
     with load_app(app) as found:
-        shapes = [_hook_shape(hook) for hook in found.hooks.values()]
+        shapes = [hook_shape(hook) for hook in found.hooks.values()]
     if target.json:
         show_json({"hooks": shapes})
     else:
         _show_hooks(app, shapes)
-    if not all(shape["secret_set"] and shape["kept_long_enough"] for shape in shapes):
+    if not all(shape.secret_set and shape.kept_long_enough for shape in shapes):
         raise click.exceptions.Exit(NEGATIVE)
 
 
-def _hook_shape(hook: Hook) -> dict[str, Any]:
-    keep = hook.policy.life.keep
-    return {
-        "name": hook.name,
-        "path": f"/hooks/{hook.name}",
-        "source": hook.source.name,
-        "flow": hook.flow.name,
-        "signed": hook.source.signed,
-        "deadline": hook.source.deadline,
-        "retry_window": hook.source.retry_window,
-        "keep": keep,
-        "kept_long_enough": keep is None or keep >= hook.source.retry_window,
-        "secret_set": any(hook.secrets()),
-    }
-
-
-def _show_hooks(app: str, shapes: Sequence[dict[str, Any]]) -> None:
+def _show_hooks(app: str, shapes: Sequence[HookShape]) -> None:
     if not shapes:
         show_text(f"{app} declares no webhooks; declare one with app.webhook(SOURCE, secret=…, start=…).")
         return
     show_table(HOOKS_HEAD, [_row(shape) for shape in shapes])
     for shape in shapes:
-        if not shape["secret_set"]:
-            show_text(f"{shape['name']} has no secret, so its deliveries are refused; set secret=.")
-        if not shape["kept_long_enough"]:
-            show_text(f"{shape['name']} may repeat an event after it was deleted; use a longer keep=.")
+        if not shape.secret_set:
+            show_text(f"{shape.name} has no secret, so its deliveries are refused; set secret=.")
+        if not shape.kept_long_enough:
+            show_text(f"{shape.name} may repeat an event after it was deleted; use a longer keep=.")
 
 
-def _row(shape: dict[str, Any]) -> tuple[str, ...]:
-    kept = "ever" if shape["keep"] is None else span(shape["keep"])
-    secret = "set" if shape["secret_set"] else "MISSING"
-    return shape["path"], shape["source"], shape["flow"], span(shape["retry_window"]), kept, secret
+def _row(shape: HookShape) -> tuple[str, ...]:
+    kept = "ever" if shape.keep is None else span(shape.keep)
+    secret = "set" if shape.secret_set else "MISSING"
+    return shape.path, shape.source, shape.flow, span(shape.retry_window), kept, secret
 
 
 REPLAY_HEAD = ("DEAD LETTER", "OUTCOME", "RUN OR REASON")
@@ -195,10 +180,11 @@ def _all(app: App, hook: str) -> list[str]:
 
 def _replayed(app: App, name: str) -> list[dict[str, Any]]:
     """Return one entry per event of a dead letter. One that cannot be read does not stop the others."""
-    from ..inbound.admit import replay_letter
+    from ..inbound.replay import replay_letter
 
     try:
-        admitted = block(replay_letter(app.parts, {**app.hooks, **app.consumers}, name))
+        hooks = {**app.hooks, **app.consumers}
+        admitted = block(replay_letter(app.runtime, hooks, name, by=login_name()))
     except (Misuse, ResultNotKept) as error:
         return [{"dead_letter": name, "event": "", "outcome": "refused", "run": "", "reason": str(error)}]
     return [
@@ -214,7 +200,7 @@ DEAD_LETTER_STATES = ("poison", "mismatch")
 
 
 class DeliveryState(Struct, frozen=True):
-    """The part of a response body that says what became of a delivery."""
+    """The part of a response body that says what happened to a delivery."""
 
     state: str = ""
 

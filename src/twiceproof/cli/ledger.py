@@ -35,13 +35,13 @@ Exit codes: 2 if the source is in use or the target is not empty.
 def copy(common: LedgerTarget, source: str, target: str, keep_source: bool) -> None:
     """Copy every record of the ledger SOURCE to the empty ledger TARGET, compare the two, and lock SOURCE.
 
-    A copy that was broken off goes on where it stopped. TARGET cannot be used until it is complete. A URL with a
+    An interrupted copy continues where it stopped. TARGET cannot be used until it is complete. A URL with a
     password is read from a private file: @FILE.
     """
     report = _copied(common, _url(source), _url(target), seal=not keep_source)
     _show(common, report, "copied")
     if not common.json:
-        locked = "" if keep_source else " The source is locked, so that no script goes on using it."
+        locked = "" if keep_source else " The source is locked, so that no script continues to use it."
         show_text(f"Point TWICEPROOF_STORE to the target, and start the workers.{locked}")
 
 
@@ -57,7 +57,10 @@ Examples:
 @target_options
 @click.pass_obj
 def backup(target: LedgerTarget, file: Path) -> None:
-    """Write the whole ledger, as it is now, to the new SQLite file FILE. The ledger may be in use."""
+    """Write the whole ledger, as it is now, to the new SQLite file FILE.
+
+    The ledger may be in use.
+    """
     if file.exists():
         raise Misuse(f"{file} exists, and a backup never replaces a file; name a new one.")
     require_ledger(target.url)
@@ -79,7 +82,8 @@ workers: twiceproof rebuild plan
 def restore(target: LedgerTarget, file: Path) -> None:
     """Load the backup FILE into the ledger of --store, which must be empty or new.
 
-    Version and fence numbers go on behind those of the backup and behind the present: none is drawn twice.
+    Version and fence numbers continue above those of the backup, and above the present time, so that none is used
+    twice.
     """
     report = _copied(target, sqlite_url(file), target.url, in_use=True)
     _show(target, report, "restored")
@@ -93,11 +97,14 @@ Examples:
 """
 
 
-@click.command("unlock", epilog=UNLOCK_EPILOG, short_help="Let a ledger be used again that was moved.")
+@click.command("unlock", epilog=UNLOCK_EPILOG, short_help="Unlock a ledger that `ledger copy` locked.")
 @target_options
 @click.pass_obj
 def unlock(target: LedgerTarget) -> None:
-    """Let a ledger be used again that `ledger copy` locked. Use it only if the copy is not in use."""
+    """Unlock a ledger that `ledger copy` locked.
+
+    Use it only if the copy is not in use.
+    """
     with closing(open_bulk(target.url)) as found:
         was_locked = unlock_ledger(found)
     if target.json:

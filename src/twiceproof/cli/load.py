@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -15,27 +17,75 @@ from types import ModuleType
 import click
 
 from ..app.app import NEW_LEDGER, App
+from ..app.functions import wrapped_flow
 from ..claims.once import Once
 from ..errors import Misuse, TwiceproofError
 from ..flows.flow import Flow
 from .output import clean
 
-__all__ = ["load", "load_app"]
+__all__ = ["find_modules_here", "load", "load_app"]
 
 
 def load_app(name: str, *, announce: bool = True) -> App:
-    """Return the named app. `announce`: report a new ledger on stderr; commands that log report it in their log."""
-    module, found = _load(name, "an app", "shop:app for app in shop.py", _apps_in)
-    if not isinstance(found, App):
-        raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
+    """Return the named app, or the one that the named function makes: `def make() -> App`; of a directory, one that has
+    the flow files in it.
+
+    `announce`: report a new ledger on stderr; commands that log report it in their log.
+    """
+    if ":" not in name and Path(name).is_dir():
+        found = _app_of_files(Path(name))
+    else:
+        module, made = _load(name, "an app", "shop:app for app in shop.py", _apps_in)
+        made = _made(made)
+        if not isinstance(made, App):
+            raise Misuse(f"{name} is {_a(type(made).__name__)}, not an App; {_apps_in(module)}")
+        found = made
     if announce and found.new_ledger is not None:
         click.echo(NEW_LEDGER % clean(str(found.new_ledger)), err=True)
     return found
 
 
 def load(name: str) -> object:
-    """Return the named object, usually a flow."""
+    """Return the named object, usually a flow: `module:flow`, or `module:app:flow` by its name in an app."""
+    place, colon, flow = name.rpartition(":")
+    if colon and ":" in place:
+        return _flow_in(load_app(place), flow, place)
     return _load(name, "a flow", "shop:sync_order for sync_order in shop.py", _flows_in)[1]
+
+
+def _flow_in(app: App, name: str, place: str) -> object:
+    if name not in app.flows:
+        raise Misuse(f"{place} has no flow {name!r}; it has {', '.join(sorted(app.flows)) or 'none'}.")
+    return wrapped_flow(app.flows[name])
+
+
+def _app_of_files(folder: Path) -> App:
+    """An app on the store of the environment (TWICEPROOF_STORE), which starts nothing but releases."""
+    from ..declared.flow_files import load_flows  # a late import: it needs PyYAML
+    from ..settings import from_environment
+    from ..stores.open import anchored
+
+    find_modules_here()
+    app = App(anchored(from_environment(os.environ).store, Path.cwd()))
+    load_flows(app, folder.resolve(), released=True)
+    return app
+
+
+def find_modules_here() -> None:
+    """Let modules of the current directory be imported."""
+    here = str(Path.cwd())
+    if here not in sys.path[:1]:
+        sys.path.insert(0, here)
+
+
+def _made(found: object) -> object:
+    """Call a function that is annotated to return an app. No other function is called: it could do anything."""
+    if not inspect.isfunction(found) or _is_flow(found):
+        return found
+    told = inspect.signature(found)
+    if told.parameters or told.return_annotation not in (App, "App", "twiceproof.App"):
+        return found
+    return found()
 
 
 def _load(name: str, what: str, example: str, others: Callable[[ModuleType], str]) -> tuple[ModuleType, object]:
@@ -63,9 +113,8 @@ def _a_file(name: str, attr: str) -> Misuse:
 
 
 def _imported(name: str, attr: str) -> ModuleType:
+    find_modules_here()
     here = str(Path.cwd())
-    if here not in sys.path[:1]:
-        sys.path.insert(0, here)
     try:
         with redirect_stdout(sys.stderr), _ledger_log_disabled():  # stdout is for the command's own output
             return import_module(name)

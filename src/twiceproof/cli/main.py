@@ -27,8 +27,10 @@ COMMANDS = {  # each with the module that defines it
     "approvals": "approvals",
     "hooks": "hooks",
     "messages": "messages",
+    "outbox": "messages",
     "consumers": "consumers",
     "brokers": "consumers",
+    "trace": "trace",
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
@@ -46,6 +48,9 @@ COMMANDS = {  # each with the module that defines it
     "consume": "serve",
     "serve": "serve",
     "tokens": "tokens",
+    "open": "tokens",
+    "acts": "acts",
+    "mcp": "mcp",
 }
 WANTS_JSON = "twiceproof.json"
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 printing the help was no error
@@ -58,6 +63,7 @@ Examples:
   twiceproof claims list                    list claims that are not done
   twiceproof claims show ship order:17      show one claim
   twiceproof runs show sync_order/order:17  show one run, step by step
+  twiceproof trace evt_1042                 follow an event to its runs and messages
   twiceproof review list                    list what needs a person's decision
   twiceproof check shop:app                 check flows for unsafe repeats
   twiceproof prove shop:sync_order --event order.json --files out
@@ -76,7 +82,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        found: click.Command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
+        module = import_module(f".{COMMANDS[cmd_name]}", __package__)
+        found: click.Command = getattr(module, f"{cmd_name}_", None) or getattr(module, cmd_name)
         return found
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`twiceproof messages list|show|resend|drop|pause|resume`: messages that flows and transactions have sent."""
+"""`twiceproof messages …`: messages that flows and transactions have sent; `twiceproof outbox ddl`: their tables."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import msgspec
 from ..keys import validate_key
 from ..operations import Operation, block
 from ..outbox import queries
+from ..outbox.foreign_table import DIALECTS, outbox_ddl
 from ..outbox.message import STATES
 from ..outbox.pauses import PausedTarget, list_pauses, pause_target, resume_target
 from ..outbox.queries import MessageShape, count_messages, list_messages, show_message
 from .output import counted, json_text, moment, show_json, show_moves, show_pairs, show_table, show_text, span
 from .prompts import by_option, confirm, limit_option, login_name, note_option, yes_option
-from .target import LedgerTarget, command, opened, target_options
+from .target import LedgerTarget, command, json_option, opened, target_options
 
-__all__ = ["messages"]
+__all__ = ["messages", "outbox"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +38,7 @@ Examples:
 RESEND_EPILOG = """\b
 Examples:
   twiceproof messages resend order:17:paid --note "queue created"
+  twiceproof messages resend order:17:paid --as-new --note "they deleted it by mistake"
 """
 DROP_EPILOG = """\b
 Examples:
@@ -45,13 +47,13 @@ Examples:
 PAUSE_EPILOG = """\b
 Examples:
   twiceproof messages pause partner.example-1f2e3d4c --note "their migration"
-No relay publishes to it until it is resumed; messages to it wait. Relays that run
+No relay publishes to it until it is resumed; messages to it wait. Running relays
 notice it within five seconds.
 """
 RESUME_EPILOG = """\b
 Examples:
   twiceproof messages resume partner.example-1f2e3d4c
-What waited is published within half a minute.
+Waiting messages are published within half a minute.
 """
 NOT_SENT = tuple(state for state in STATES if state not in ("sent", "dropped"))
 
@@ -94,7 +96,7 @@ def list_(target: LedgerTarget, states: tuple[str, ...], receiver: str, topic: s
     if counts.oldest_pending is not None:
         show_text(f"The oldest pending message is {span(counts.oldest_pending)} old.")
     if counts.held_lanes:
-        show_text(f"{counted(counts.held_lanes, 'order key')} held up by a message that waits for review.")
+        show_text(f"{counted(counts.held_lanes, 'order key')} blocked by a message in review.")
 
 
 def _paused(one: PausedTarget) -> str:
@@ -113,7 +115,7 @@ def _shape(one: MessageShape) -> dict[str, Any]:
     return shape
 
 
-_which = click.option("--to", "receiver", metavar="NAME", default="", help="To which broker or webhook it went.")
+_which = click.option("--to", "receiver", metavar="NAME", default="", help="Broker or webhook that it was sent to.")
 
 
 @messages.command(epilog=SHOW_EPILOG)
@@ -150,6 +152,7 @@ def _pairs(found: MessageShape) -> Iterator[tuple[str, Any]]:
     yield "published", moment(found.sent_at) if found.sent_at else ""
     yield "receipt", found.receipt
     yield "tries", found.starts or ""
+    yield "attempts", "\n".join(f"{moment(one.at)} {one.outcome}: {one.why}" for one in found.attempts)
     yield "next try", moment(found.due_at) if found.due_at else ""
     yield "decided by", f"{found.by}{': ' if found.note else ''}{found.note}"
     yield "headers", " ".join(f"{name}={value}" for name, value in found.headers.items())
@@ -161,24 +164,24 @@ def _decides(function: F) -> F:
 
 
 @messages.command(epilog=RESEND_EPILOG)
+@click.option("--as-new", is_flag=True, help="With a new key: receivers that had the old one process it again.")
 @_decides
 @click.pass_obj
-def resend(target: LedgerTarget, key: str, receiver: str, by: str | None, note: str) -> None:
+def resend(target: LedgerTarget, key: str, receiver: str, by: str | None, note: str, as_new: bool) -> None:
     """Publish a parked message again, with the same key."""
-    _settle(
-        target,
-        key,
-        by,
-        lambda store, who: queries.resend(store, target.tenant, key, by=who, target=receiver, note=note),
-    )
+
+    def decide(store: Any, who: str) -> Operation[MessageShape]:
+        return queries.resend(store, target.tenant, key, by=who, target=receiver, note=note, as_new=as_new)
+
+    _settle(target, key, by, decide)
 
 
-@messages.command(epilog=DROP_EPILOG, short_help="Give a message up; what waits behind it goes on.")
+@messages.command(epilog=DROP_EPILOG, short_help="Drop a message, and publish those blocked by it.")
 @_decides
 @yes_option
 @click.pass_obj
 def drop(target: LedgerTarget, key: str, receiver: str, by: str | None, note: str, yes: bool) -> None:
-    """Give a message up. What waits behind it goes on."""
+    """Drop a message, and publish those blocked by it."""
     confirm(f"Drop the message {key}? It will not be published.", yes=yes)
     _settle(
         target, key, by, lambda store, who: queries.drop(store, target.tenant, key, by=who, target=receiver, note=note)
@@ -193,7 +196,8 @@ def _settle(
     if target.json:
         show_json(_shape(found))
     else:
-        show_text(f"{key} to {found.target} is {found.state}.")
+        renamed = "" if found.key == key else f" It has the new key {found.key}; the old message is dropped."
+        show_text(f"{key} to {found.target} is {found.state}.{renamed}")
 
 
 @messages.command(epilog=PAUSE_EPILOG)
@@ -217,4 +221,27 @@ def resume(target: LedgerTarget, name: str) -> None:
     """Publish to a paused broker or webhook again."""
     with opened(target) as store:
         resumed = block(resume_target(store, name))
-    show_json(resumed) if target.json else show_text(f"{name} is published to again.")
+    show_json(resumed) if target.json else show_text(f"Publishing to {name} again.")
+
+
+DDL_EPILOG = """\b
+Examples:
+  twiceproof outbox ddl --dialect postgresql > migrations/0007_outbox.sql
+The tables are for messages sent from a transaction in another database than the ledger's:
+app.outbox(connection, ledger="elsewhere"). app.drain(URL) moves them.
+"""
+
+
+@click.group()
+def outbox() -> None:
+    """Create an outbox table in another database than the ledger's."""
+
+
+@outbox.command(epilog=DDL_EPILOG)
+@click.option("--dialect", metavar=f"[{'|'.join(DIALECTS)}]", required=True, help="Kind of the database.")
+@json_option
+@click.pass_obj
+def ddl(target: LedgerTarget, dialect: str) -> None:
+    """Print the statements that create the outbox tables."""
+    text = outbox_ddl(dialect)
+    show_json({"dialect": dialect, "statements": text}) if target.json else show_text(text.rstrip())

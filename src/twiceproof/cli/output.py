@@ -84,6 +84,7 @@ def set_up_logs(*, as_json: bool) -> None:
         ours.setFormatter(JsonLines() if as_json else TextLines(FORMAT))
         root.addHandler(ours)
         root.setLevel(logging.INFO)
+        logging.getLogger("azure").setLevel(logging.WARNING)  # it logs several lines for each connection
     for handler in root.handlers:
         handler.addFilter(RunFilter())
     if logging.getLogger("twiceproof").level == logging.NOTSET:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import Misuse
-from ..inbound.reply import duplicate_name
+from ..keys.canonical import duplicate_name
 from ..keys.duration import seconds
 from .output import NEGATIVE, NotConfirmed, clean
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -73,10 +73,21 @@ OPTIONS = (
         help="IMAP server, or host:port, that is replaced by one with a copy of each mail that the sink took.",
     ),
     click.option(
+        "--broker",
+        is_flag=True,
+        help="Replace every broker by a recording one, to which the messages of the flow are published.",
+    ),
+    click.option(
         "--table",
         metavar="URL#NAME",
         multiple=True,
         help="Table in SQLite or PostgreSQL that the flow writes into; @FILE reads the URL from a private file.",
+    ),
+    click.option(
+        "--ledger-table",
+        metavar="NAME",
+        multiple=True,
+        help="Table in the ledger's own database, which transactional steps write; each scenario has a copy of it.",
     ),
 )
 
@@ -99,11 +110,19 @@ class WorldOptions(Struct, frozen=True):
     provider: tuple[str, ...] = ()
     smtp: tuple[str, ...] = ()
     imap: tuple[str, ...] = ()
+    broker: bool = False
     table: tuple[str, ...] = ()
+    ledger_table: tuple[str, ...] = ()
 
-    def open(self, stack: ExitStack) -> list[World]:
-        """Open everything that was named; servers that replace others end with the stack."""
-        found: list[World] = self._without_servers(stack)
+    def open_broker(self, stack: ExitStack) -> list[World]:
+        """Open the broker: before the flow is loaded, whose module may open one of its own."""
+        from ..prove.worlds.broker import BrokerWorld
+
+        return [stack.enter_context(BrokerWorld())] if self.broker else []
+
+    def open(self, stack: ExitStack, before: Sequence[World] = ()) -> list[World]:
+        """Open everything else that was named; servers that replace others end with the stack."""
+        found: list[World] = [*self._without_servers(stack), *before]
         if self.http:
             from ..prove.worlds.http import HttpWorld
 
@@ -114,10 +133,10 @@ class WorldOptions(Struct, frozen=True):
             found.append(stack.enter_context(world))
         found += [stack.enter_context(_provider_world(one)) for one in self.provider]
         found += self._mail(stack)
-        if not found:
+        if not found and not self.ledger_table:
             raise Misuse(
                 "No effect is observed; say where to look: --files DIR, --calls module:function, --http HOST, "
-                "--provider NAME, --smtp HOST or --table URL#name."
+                "--provider NAME, --smtp HOST, --broker, --table URL#name or --ledger-table NAME."
             )
         return found
 
@@ -146,10 +165,11 @@ class WorldOptions(Struct, frozen=True):
         several = {"--files": self.files, "--calls": self.calls, "--http": self.http}
         several |= {"--provider": self.provider, "--smtp": self.smtp, "--imap": self.imap}
         several["--table"] = tuple("@FILE" if has_password(name) else name for name in self.table)
-        several["--http-counts"] = self.http_counts
+        several["--http-counts"], several["--ledger-table"] = self.http_counts, self.ledger_table
         words = [word for option, names in several.items() for name in names for word in (option, name)]
         words += ["--http-answers", self.http_answers] if self.http_answers else []
-        return [*words, "--http-keys"] if self.http_keys else words
+        words += ["--http-keys"] if self.http_keys else []
+        return [*words, "--broker"] if self.broker else words
 
 
 def _provider_world(given: str) -> ProviderWorld:
@@ -167,7 +187,7 @@ def _private(name: str) -> str:
 def read_json(name: str, option: str) -> Any:
     import msgspec
 
-    from ..inbound.reply import duplicate_name
+    from ..keys.canonical import duplicate_name
 
     try:
         text = Path(name).read_bytes()
@@ -223,7 +243,7 @@ Exit codes: 0 safe to repeat; 1 not; 2 the clean run is no basis for a compariso
     help="Expected state of the clean run.",
 )
 @click.option(
-    "--time",
+    "--time-limit",
     "budget",
     metavar="TIME",
     help="Time limit, such as 60s; scenarios not reached are reported as not run. Default: none.",
@@ -239,6 +259,7 @@ Exit codes: 0 safe to repeat; 1 not; 2 the clean run is no basis for a compariso
 @click.option("--scenario", metavar="NAME", default="", help="Run only this scenario.")
 @click.option("--all", "every", is_flag=True, help="Print a line for each scenario, with expected and actual effects.")
 @click.option("--junit", metavar="FILE", help="Write the verdicts to this file as JUnit XML.")
+@click.option("--record", is_flag=True, help="Keep the report in the app's store, as evidence for flows promote.")
 @options_about(STORE_HELP)
 @click.pass_context
 def prove(
@@ -256,6 +277,7 @@ def prove(
     scenario: str,
     every: bool,
     junit: str | None,
+    record: bool,
     **observed: Any,
 ) -> None:
     """Test under faults that a flow is safe to repeat.
@@ -269,24 +291,35 @@ def prove(
     from ..prove.prover import Prover
     from ..prove.worlds.world import Worlds
 
-    outside = WorldOptions(**observed)
+    outside, stack = WorldOptions(**observed), ExitStack()
+    broker = outside.open_broker(stack)
+    ctx.call_on_close(stack.close)
     proved = structs.replace(_proved(flow, event, callback, approve), ends=ends, real=real)
-    span = None if budget is None else seconds(budget, name="time")
+    span = None if budget is None else seconds(budget, name="time-limit")
     target = ctx.ensure_object(LedgerTarget)
     store = target.url if target.given_store else "sqlite"
     if junit:
         _write(junit, "")
-    with Progress("Scenarios", quiet=target.json) as progress, _clean_up_on_sigterm(), ExitStack() as stack:
+    if record and (scenario or budget):
+        raise Misuse(
+            "One scenario, or a time limit, is no evidence for a release; leave it out, or leave out --record."
+        )
+    with Progress("Scenarios", quiet=target.json) as progress, _clean_up_on_sigterm(), stack:
         report = Prover(
             proved,
-            Worlds(outside.open(stack)),
+            Worlds(outside.open(stack, broker)),
             store=store,
             only=scenario,
             budget=span,
             depth=depth,
             processes=processes,
+            tables=outside.ledger_table,
             shown=progress.show,
         ).run()
+    if record:
+        from .python_releases import record_evidence
+
+        record_evidence(proved, report, depth, outside.words())
     if junit:
         from ..prove.report import junit as written
 
@@ -361,9 +394,9 @@ def _show(report: ProofReport, words: list[str], every: bool) -> None:
         show_text(f"  {count} × {what}")
     show_text()
     if every:
-        show_table(("SCENE", "FAULT", "EXPECTED", "ACTUAL", "STATE", "VERDICT"), all_rows(report))
+        show_table(("SCENARIO", "FAULT", "EXPECTED", "ACTUAL", "STATE", "VERDICT"), all_rows(report))
         show_text()
-    show_table(("FAULT", "SCENES", "OUTCOME"), group_rows(report))
+    show_table(("FAULT", "SCENARIOS", "OUTCOME"), group_rows(report))
     for step in report.unobserved:
         show_text(f"\nNot observed: {step} ran, and nothing that was observed changed.")
     for clock in report.clocks:
@@ -387,7 +420,7 @@ def _show_bad(report: ProofReport, words: list[str]) -> None:
     from ..prove.report import bad_rows, more_line, timeline, unanswered_lines, wrong_lines
 
     show_text()
-    show_table(("SCENE", "FAULT", "VERDICT", "COMPARED WITH A CLEAN RUN"), bad_rows(report))
+    show_table(("SCENARIO", "FAULT", "VERDICT", "COMPARED WITH A CLEAN RUN"), bad_rows(report))
     if more := more_line(report):
         show_text(more)
     show_text(f"\nThe worst scenario, {report.worst_scenario}:")

@@ -1,4 +1,4 @@
-"""`twiceproof reconcile list|run|findings`: compare sources, and see to what was found."""
+"""`twiceproof reconcile list|run|findings`: compares sources, and resolves findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .target import LedgerTarget, command, json_option, no_store, opened, target
 if TYPE_CHECKING:
     from ..app.app import App
     from ..reconcile.findings import FindingShape
-    from ..reconcile.reconciliation import RunReport
+    from ..reconcile.reconciliation import ReconciliationShape, RunReport
 
 __all__ = ["reconcile"]
 
@@ -60,22 +60,16 @@ def _of_tenant(target: LedgerTarget, app: App) -> App:
     return app.of(target.given_tenant) if target.given_tenant else app
 
 
-def _listed(app: App) -> list[dict[str, Any]]:
-    from ..reconcile.findings import read_note
+def _listed(app: App) -> list[ReconciliationShape]:
+    from ..reconcile.reconciliation import list_reconciliations
 
-    rows = []
-    for name, declared in sorted(app.reconciliations.items()):
-        note = block(read_note(app.store, app.settings.tenant, name))
-        open_ones = app.findings(name=name, state="open", limit=10_000)
-        last = {"last_run_at": note.last, "last_whole_run_at": note.whole, "rows": note.rows}
-        rows.append({"name": name, "every": declared.every, **last, "open": len(open_ones)})
-    return rows
+    return block(list_reconciliations(app.store, app.settings.tenant, app.reconciliations))
 
 
-def _line(row: dict[str, Any]) -> Sequence[Any]:
-    times = ["-" if row[name] is None else moment(row[name]) for name in ("last_run_at", "last_whole_run_at")]
-    sizes = ", ".join(f"{name} {count:,}" for name, count in row["rows"].items())
-    return row["name"], row["every"], *times, sizes or "-", row["open"]
+def _line(row: ReconciliationShape) -> Sequence[Any]:
+    times = ["-" if at is None else moment(at) for at in (row.last_run_at, row.last_whole_run_at)]
+    sizes = ", ".join(f"{name} {count:,}" for name, count in row.rows.items())
+    return row.name, row.every, *times, sizes or "-", row.open
 
 
 RUN_EPILOG = """\b
@@ -90,7 +84,7 @@ whole, or a suspect could not be looked at again; 1 an error.
 @click.command(epilog=RUN_EPILOG)
 @click.argument("app", metavar="MODULE:APP")
 @click.argument("name")
-@click.option("--dry-run", is_flag=True, help="Compare and look again, but record nothing and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Compare and check again, but record nothing and do nothing.")
 @click.option("--grace", metavar="TIME", help="Time to wait before the second look. Default: as declared.")
 @no_store
 @tenant_option
@@ -101,6 +95,7 @@ def run(ctx: click.Context, app: str, name: str, dry_run: bool, grace: str | Non
     target = ctx.ensure_object(LedgerTarget)
     try:
         with load_app(app) as found:
+            target.given_store = found.settings.store or None  # for the commands that are suggested
             told = _run(_of_tenant(target, found), name, dry_run=dry_run, grace=grace)
     except TwiceproofError as error:
         report(error, url=target.url, as_json=target.json)
@@ -116,7 +111,7 @@ def run(ctx: click.Context, app: str, name: str, dry_run: bool, grace: str | Non
 
 
 def _run(app: App, name: str, *, dry_run: bool, grace: str | None) -> RunReport:
-    """Run it to its end. While its grace time runs nothing is held, and a worker would go on with it, too."""
+    """Run it to its end. During the grace time nothing is held, and a worker could continue the run, too."""
     tick = datetime.fromtimestamp(app.clock.now(), UTC)
     while True:
         try:
@@ -126,7 +121,7 @@ def _run(app: App, name: str, *, dry_run: bool, grace: str | None) -> RunReport:
         else:
             break
     if any(plan["over"] for plan in told.plans):
-        app.worker(flows=[f"{name}.plan"]).run(until_idle=True)  # as far as its approval, so that it is listed
+        app.worker(flows=[f"{name}.plan"]).run(until_idle=True)  # up to its approval, so that it is listed
     return told
 
 
@@ -142,7 +137,7 @@ def _wait(app: App, waiting: Waiting) -> None:
 def _show_report(target: LedgerTarget, told: RunReport) -> None:
     for source in told.sources:
         show_text(
-            f"{source.source}: {counted(source.rows, 'row')}{'' if source.whole else f', not whole: {source.why}'}"
+            f"{source.source}: {counted(source.rows, 'row')}{'' if source.whole else f', incomplete: {source.why}'}"
         )
     for check in told.checks:
         if check.skipped:
@@ -196,6 +191,11 @@ def list_findings(target: LedgerTarget, name: str, state: str | None, limit: int
         show_text(f"To show one: {command(target, 'reconcile', 'findings', 'show', found[0].id)}")
 
 
+MOVES = {
+    "ack": "To leave it to a person: nothing more is done about it automatically",
+    "suppress": "To hide it",
+    "resolve": "If it has been corrected",
+}
 SHOW_EPILOG = """\b
 Examples:
   twiceproof reconcile findings show fnd_w78eh9xz5ty3nw88t5va
@@ -208,7 +208,7 @@ Examples:
 @click.pass_obj
 def show(target: LedgerTarget, finding: str) -> None:
     """Show one finding: both records, what was done, and the commands to type next."""
-    from ..reconcile.findings import shape_of
+    from ..reconcile.findings import next_words, shape_of
 
     with opened(target) as store:
         found = shape_of(_finding(target, store, finding))
@@ -216,7 +216,12 @@ def show(target: LedgerTarget, finding: str) -> None:
         show_json({"finding": found})
         return
     show_pairs(list(_pairs(found)))
-    show_moves([("Next:", move) for move in found.next])
+    show_moves(
+        [
+            (f"{MOVES[word]}:", command(target, "reconcile", "findings", word, found.id))
+            for word in next_words(found.state)
+        ]
+    )
 
 
 def _finding(target: LedgerTarget, store: Any, finding: str) -> Any:
@@ -298,13 +303,13 @@ def suppress(target: LedgerTarget, finding: str, until: str | None, note: str, b
 @target_options
 @click.pass_obj
 def resolve(target: LedgerTarget, finding: str, note: str, by: str | None) -> None:
-    """Resolve a finding; of a source that was too small, accept its size."""
+    """Mark a finding as resolved; for a source that became smaller, accept its new size."""
     _change(target, finding, "resolved", by, note)
 
 
 @click.group()
 def findings() -> None:
-    """List findings, show one, and acknowledge, suppress or resolve it."""
+    """List, show, acknowledge, suppress and resolve findings."""
 
 
 for _command in (list_findings, show, acknowledge, suppress, resolve):
@@ -313,7 +318,7 @@ for _command in (list_findings, show, acknowledge, suppress, resolve):
 
 @click.group()
 def reconcile() -> None:
-    """Compare sources, and see to what was found."""
+    """Run reconciliations, and list and resolve their findings."""
 
 
 for _one in (list_, run, findings):

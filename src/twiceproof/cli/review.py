@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 from msgspec import Struct
 
-from ..claims.claim import CLAIM, FAILED, NO_RESULT, QUEUED, REVIEW, RUN, address_of, validate_name
-from ..claims.queries import list_records
-from ..errors import Misuse
-from ..flows.history.queries import Filter, list_runs
+from ..claims.claim import CLAIM, FAILED, NO_RESULT, QUEUED, REVIEW, RUN, validate_name
+from ..claims.lists import list_records
+from ..claims.views import ReviewedClaimShape, reviewed_shape
+from ..flows.history.queries import Filter, all_runs
 from ..flows.history.review import ReviewDecision, SettledRun, Verdict, settle_run
 from ..flows.history.run_view import RunShape, run_shape
 from ..operations import Operation, block
 from ..stores.base import Store
-from .claim_views import ReviewedClaimShape, reviewed_shape
 from .doctor import NOWHERE
-from .output import NEGATIVE, Progress, counted, show_json, show_text, span
+from .output import NEGATIVE, counted, show_json, show_text, span
 from .prompts import (
     after_option,
     between,
@@ -32,7 +32,7 @@ from .prompts import (
     time_options,
 )
 from .run_views import show_rows
-from .runs import RUN_HELP, named_run, show
+from .runs import RUN_HELP, act_on_each, move_shape, moves_after, named_run, show
 from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["list_", "review", "settle", "settle_many"]
@@ -61,10 +61,12 @@ def list_(target: LedgerTarget, flow: str, since: str | None, until: str | None,
         times = between(since, until, store.read(NOWHERE).block().now)
         which = Filter(tenant, flow and validate_name("flow", flow), "", "", *times)
         page = block(_list_reviews(store, which, limit=limit, after=after))
+    given = {"--flow": flow, "--since": since, "--until": until, "--limit": str(limit)}
+    moves = list(_list_moves(target, page, [word for name, value in given.items() if value for word in (name, value)]))
     if target.json:
-        show_json(page)
+        show_json({**{name: getattr(page, name) for name in page.__struct_fields__}, "next": moves})
     elif page.runs or page.claims:
-        _show(target, page)
+        _show(page, moves)
     else:
         show_text("Nothing is in review.")
 
@@ -78,27 +80,36 @@ class ReviewPage(Struct, frozen=True):
 
 
 def _list_reviews(store: Store, which: Filter, *, limit: int, after: str | None) -> Operation[ReviewPage]:
-    listed = yield from list_records(store, [(RUN, REVIEW), (CLAIM, REVIEW)], which.fits, limit=limit, after=after)
+    listed = yield from list_records(
+        store, [(RUN, REVIEW), (CLAIM, REVIEW)], which.fits, limit=limit, after=after, prefix=f"{which.tenant}/"
+    )
     runs = [run_shape(record, listed.now) for record in listed.records if record.at.kind == RUN]
     claims = [reviewed_shape(record, listed.now) for record in listed.records if record.at.kind == CLAIM]
     return ReviewPage(runs, claims, listed.after)
 
 
-def _show(target: LedgerTarget, page: ReviewPage) -> None:
+def _list_moves(target: LedgerTarget, page: ReviewPage, given: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Name the command that shows each entry: the possible decisions depend on its steps, and are shown there."""
+    for run in page.runs:
+        yield _show_move(target, run.flow, run.key)
+    for claim in page.claims:
+        yield move_shape("To show a claim", command(target, "claims", "show", about=(claim.operation, claim.key)))
+    if page.after is not None:
+        yield move_shape("Next page", command(target, "review", "list", *given, "--after", page.after))
+
+
+def _show(page: ReviewPage, moves: Sequence[dict[str, Any]]) -> None:
+    """Print the list, and one move of each sort."""
     rows = [(f"{run.flow}@{run.version}", run.key, "run", span(run.age), run.reason) for run in page.runs]
     rows += [(claim.operation, claim.key, "claim", span(claim.age), claim.reason) for claim in page.claims]
     show_rows(HEAD, rows)
-    if page.runs:
-        run = page.runs[0]
-        show_text(f"To show a run: {command(target, 'review', 'show', about=(f'{run.flow}/{run.key}',))}")
-    if page.claims:
-        claim = page.claims[0]
-        show_text(f"To show a claim: {command(target, 'claims', 'show', about=(claim.operation, claim.key))}")
-    if page.after is not None:
-        show_text(f"Next page: repeat the command with --after {page.after}")
+    told: set[str] = set()
+    for move in moves:
+        if move["why"] not in told:
+            show_text(f"{move['why']}: {move['command']}")
+            told.add(move["why"])
 
 
-PAGE = 1_000
 SHOWN = 5  # refusals that are printed; --json has all of them
 
 
@@ -107,44 +118,43 @@ def settle_many(target: LedgerTarget, bulk: BulkSettlement, word: ReviewDecision
     with opened(target) as store:
         times = between(bulk.since, bulk.until, store.read(NOWHERE).block().now)
         which = Filter(validate_name("tenant", target.tenant), validate_name("flow", bulk.flow), "", "", *times)
-        runs = block(_runs_in_review(store, which))
+        runs = block(all_runs(store, which, (REVIEW,), limit=sys.maxsize))
         if bulk.dry_run or not runs:
-            _show_many(target, len(runs), 0, [])
+            _show_many(target, len(runs), 0, [], _bulk_moves(target, bulk, word) if runs else [])
             return
         confirm(f"Settle {counted(len(runs), 'run')} of {bulk.flow} as {word.verdict}?", yes=bulk.yes)
-        refused = _settle(store, runs, word, quiet=target.json)
-    _show_many(target, len(runs), len(runs) - len(refused), refused)
+        refused = act_on_each(runs, lambda at: settle_run(store, at, word), "settled", quiet=target.json)
+    moves = [_show_move(target, bulk.flow, one["key"]) for one in refused]
+    _show_many(target, len(runs), len(runs) - len(refused), refused, moves)
     if refused:
         raise click.exceptions.Exit(NEGATIVE)
 
 
-def _runs_in_review(store: Store, which: Filter) -> Operation[list[RunShape]]:
-    found: list[RunShape] = []
-    after: str | None = None
-    while True:
-        page = yield from list_runs(store, which, (REVIEW,), limit=PAGE, after=after)
-        found += page.runs
-        if page.after is None:
-            return found
-        after = page.after
+def _bulk_moves(target: LedgerTarget, bulk: BulkSettlement, word: ReviewDecision) -> list[dict[str, Any]]:
+    """Name the command that settles what a dry run counted, with the same decision."""
+    given = {"--since": bulk.since, "--until": bulk.until, "--step": word.step, "--result": bytes(word.result).decode()}
+    given |= {"--evidence": word.evidence, "--note": word.note, "--by": word.by}
+    did = {None: [], True: ["--happened"], False: ["--did-not-happen"]}[word.did]
+    words = [f"--{word.verdict}", *did, *(part for name, value in given.items() if value for part in (name, value))]
+    return [
+        move_shape("To settle them", command(target, "review", "settle", "--flow", bulk.flow, *words, "--yes")),
+        move_shape("To list them", command(target, "review", "list", "--flow", bulk.flow)),
+    ]
 
 
-def _settle(store: Store, runs: Sequence[RunShape], word: ReviewDecision, *, quiet: bool) -> list[dict[str, str]]:
-    """Settle one run after the other. Runs that the verdict does not fit are not changed, and are returned."""
-    refused = []
-    with Progress("settled", quiet=quiet) as progress:
-        for number, run in enumerate(runs, 1):
-            try:
-                block(settle_run(store, address_of(run.tenant, run.flow, run.key, RUN), word))
-            except Misuse as error:
-                refused.append({"run": run.run, "key": run.key, "reason": str(error)})
-            progress.show(number, len(runs))
-    return refused
+def _show_move(target: LedgerTarget, flow: str, key: str) -> dict[str, Any]:
+    return move_shape("To show a run", command(target, "review", "show", about=(f"{flow}/{key}",)))
 
 
-def _show_many(target: LedgerTarget, found: int, settled: int, refused: Sequence[dict[str, str]]) -> None:
+def _show_many(
+    target: LedgerTarget,
+    found: int,
+    settled: int,
+    refused: Sequence[dict[str, str]],
+    moves: Sequence[dict[str, Any]],
+) -> None:
     if target.json:
-        show_json({"found": found, "settled": settled, "refused": refused})
+        show_json({"found": found, "settled": settled, "refused": refused, "next": moves})
         return
     show_text(f"{counted(found, 'run')} in review: {settled:,} settled, {len(refused):,} refused and not changed.")
     for one in refused[:SHOWN]:
@@ -223,8 +233,10 @@ def settle(
     if since or until or dry_run:
         raise click.UsageError("--since, --until and --dry-run require --flow; remove them, or use --flow.")
     with opened(target) as store:
-        settled = block(settle_run(store, named_run(target, store, run), word, where=target.words()))
-    _show_one(target, run, settled, word)
+        at = named_run(target, store, run)
+        settled = block(settle_run(store, at, word, where=target.words()))
+        moves = moves_after(target, store, at) if target.json else []
+    _show_one(target, run, settled, word, moves)
 
 
 def _word(
@@ -256,7 +268,9 @@ def _word(
     return ReviewDecision(verdict, by or login_name(), note, step, raw, evidence, did if undo else None)
 
 
-def _show_one(target: LedgerTarget, run: str, settled: SettledRun, word: ReviewDecision) -> None:
+def _show_one(
+    target: LedgerTarget, run: str, settled: SettledRun, word: ReviewDecision, moves: Sequence[dict[str, Any]]
+) -> None:
     if target.json:
         show_json(
             {
@@ -267,7 +281,8 @@ def _show_one(target: LedgerTarget, run: str, settled: SettledRun, word: ReviewD
                     "step": settled.step,
                     "by": word.by,
                     "note": word.note,
-                }
+                },
+                "next": moves,
             }
         )
     else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from ..claims.claim import DONE, FAILED, HELD, QUEUED, RUN, Claim, address_of, claim_of, validate_name
 from ..claims.queries import resolve_run
@@ -20,16 +22,17 @@ from ..flows.history.queries import (
     OPEN_STATES,
     Filter,
     RunPage,
+    all_runs,
     list_runs,
     look_at_run,
 )
 from ..flows.history.review import retry_run
-from ..flows.history.run_view import MoveShape
-from ..operations import block
+from ..flows.history.run_view import MoveShape, RunShape
+from ..operations import Operation, block
 from ..records import Address
 from ..stores.base import Store
 from .doctor import NOWHERE
-from .output import NEGATIVE, NotFound, show_json, show_text
+from .output import NEGATIVE, NotFound, Progress, counted, show_json, show_text
 from .prompts import (
     after_option,
     between,
@@ -43,7 +46,19 @@ from .prompts import (
 from .run_views import show_run, show_runs
 from .target import LedgerTarget, command, opened, target_options
 
-__all__ = ["RUN_HELP", "cancel", "fork", "list_", "moves_shape", "named_run", "retry", "runs", "show"]
+__all__ = [
+    "RUN_HELP",
+    "act_on_each",
+    "cancel",
+    "fork",
+    "list_",
+    "move_shape",
+    "moves_after",
+    "named_run",
+    "retry",
+    "runs",
+    "show",
+]
 
 
 RUN_HELP = "RUN is a run id, FLOW/KEY, or a KEY that only one run has."
@@ -65,7 +80,7 @@ def named_run(target: LedgerTarget, store: Store, name: str) -> Address:
 def _by_key(target: LedgerTarget, store: Store, key: str, claim: Claim | None) -> Address:
     """Return the one run that has this key. This scans all runs; an id, or FLOW/KEY, is read directly."""
     which = Filter(validate_name("tenant", target.tenant), key=key)
-    runs = block(list_runs(store, which, limit=MOST_NAMED + 1)).runs
+    runs = block(all_runs(store, which, limit=MOST_NAMED + 1))
     if len(runs) == 1:
         return address_of(target.tenant, runs[0].flow, runs[0].key, RUN)
     if runs:
@@ -81,14 +96,29 @@ def _by_key(target: LedgerTarget, store: Store, key: str, claim: Claim | None) -
 
 def moves_shape(target: LedgerTarget, moves: Sequence[MoveShape]) -> list[dict[str, Any]]:
     """Return the next moves: when each applies, and its command ("" if there is none)."""
-    return [{"why": move.why, "command": command(target, *move.words) if move.words else ""} for move in moves]
+    return [move_shape(move.why, command(target, *move.words) if move.words else "") for move in moves]
+
+
+def moves_after(target: LedgerTarget, store: Store, at: Address) -> list[dict[str, Any]]:
+    """Return the moves that are safe after a change of a run, as `runs show` names them. None if it is gone already."""
+    try:
+        return moves_shape(target, block(look_at_run(store, at)).next)
+    except Misuse:  # the change itself was made, and the answer must say so
+        return []
+
+
+def move_shape(why: str, command: str) -> dict[str, Any]:
+    """Return one next move in the form of `moves_shape`."""
+    return {"why": why, "command": command}
 
 
 CANCEL_EPILOG = f"""\b
 Examples:
   twiceproof runs cancel sync_order/shop:order:17 --by ann
+  twiceproof runs cancel --flow sync_order --version r8 --dry-run
 {RUN_HELP}
-Exit codes: 1 if the run had already ended.
+Without RUN, --flow cancels all runs of a flow that have not ended.
+Exit codes: 1 if the run had already ended, or if one of several was not cancelled.
 """
 CANCELLED = {
     QUEUED: "is cancelled; a worker, or the next call, runs the undo of each completed step.",
@@ -97,24 +127,106 @@ CANCELLED = {
 }
 
 
+class BulkCancellation(Struct, frozen=True):
+    """Which runs to cancel if none is named, and who does it."""
+
+    flow: str
+    version: str
+    by: str
+    dry_run: bool
+    yes: bool
+
+
 @click.command(epilog=CANCEL_EPILOG)
-@click.argument("run")
+@click.argument("run", required=False)
 @by_option
+@click.option("--flow", default="", metavar="NAME", help="In bulk: cancel all runs of this flow that have not ended.")
+@click.option("--version", default="", metavar="r8", help="In bulk: only runs of this version or release.")
+@click.option("--dry-run", is_flag=True, help="In bulk: count the runs without cancelling them.")
+@click.option("--yes", is_flag=True, help="In bulk: do not ask for confirmation.")
 @target_options
 @click.pass_obj
-def cancel(target: LedgerTarget, run: str, by: str | None) -> None:
+def cancel(
+    target: LedgerTarget,
+    /,
+    run: str | None,
+    by: str | None,
+    flow: str,
+    version: str,
+    dry_run: bool,
+    yes: bool,
+) -> None:
     """Cancel a run before its next step, and undo its completed steps."""
+    if bool(run) == bool(flow):
+        raise click.UsageError("Name one RUN, or select runs with --flow; not both.")
+    if not run:
+        cancel_many(target, BulkCancellation(flow, version, by or login_name(), dry_run, yes))
+        return
+    if version or dry_run:
+        raise click.UsageError("--version and --dry-run require --flow; remove them, or use --flow.")
     with opened(target) as store:
         at = named_run(target, store, run)
         before = store.read(at).block().record
         state = block(cancel_run(store, at, by or login_name()))
+        moves = moves_after(target, store, at) if target.json else []
     ended = before is not None and before.state in (DONE, FAILED)
     if target.json:
-        show_json({"run": run, "state": state, "cancelled": not ended})
+        show_json({"run": run, "state": state, "cancelled": not ended, "next": moves})
     else:
         show_text(f"{run} had already ended; its state is {state}." if ended else f"{run} {CANCELLED[state]}")
     if ended:
         raise click.exceptions.Exit(NEGATIVE)
+
+
+def cancel_many(target: LedgerTarget, bulk: BulkCancellation) -> None:
+    """Cancel all selected runs, after counting them: what a cancelled run has done is undone."""
+    with opened(target) as store:
+        which = Filter(validate_name("tenant", target.tenant), validate_name("flow", bulk.flow))
+        found = block(all_runs(store, which, OPEN_STATES, limit=sys.maxsize))
+        runs = [run for run in found if bulk.version in ("", run.version)]
+        kept: list[dict[str, str]] = []
+        if runs and not bulk.dry_run:
+            confirm(f"Cancel {counted(len(runs), 'run')} of {bulk.flow}?", yes=bulk.yes)
+            kept = act_on_each(runs, lambda at: cancel_run(store, at, bulk.by), "cancelled", quiet=target.json)
+    done = 0 if bulk.dry_run else len(runs) - len(kept)
+    words = ["--flow", bulk.flow, *(["--version", bulk.version] if bulk.version else [])]
+    again = [move_shape("To cancel them", command(target, "runs", "cancel", *words, "--yes"))]
+    moves = again if bulk.dry_run and runs else [_settling(target, bulk.flow, one["key"]) for one in kept]
+    _show_cancelled(target, len(runs), done, kept, moves)
+    if kept:
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def act_on_each(
+    runs: Sequence[RunShape], act: Callable[[Address], Operation[Any]], done: str, *, quiet: bool
+) -> list[dict[str, str]]:
+    """Do this to one run after the other. Runs that refuse it are not changed, and are returned with the reason."""
+    refused = []
+    with Progress(done, quiet=quiet) as progress:
+        for number, run in enumerate(runs, 1):
+            try:
+                block(act(address_of(run.tenant, run.flow, run.key, RUN)))
+            except Misuse as error:
+                refused.append({"run": run.run, "key": run.key, "reason": str(error)})
+            progress.show(number, len(runs))
+    return refused
+
+
+def _settling(target: LedgerTarget, flow: str, key: str) -> dict[str, Any]:
+    return move_shape("To look at it", command(target, "review", "show", about=(f"{flow}/{key}",)))
+
+
+def _show_cancelled(
+    target: LedgerTarget, found: int, done: int, kept: Sequence[dict[str, str]], moves: Sequence[dict[str, Any]]
+) -> None:
+    if target.json:
+        show_json({"found": found, "cancelled": done, "refused": kept, "next": moves})
+        return
+    show_text(f"{counted(found, 'run')} under way: {done:,} cancelled, {len(kept):,} refused and not changed.")
+    for one in kept:
+        show_text(f"  {one['key']}: {one['reason']}")
+    for move in moves:
+        show_text(f"{move['why']}: {move['command']}")
 
 
 FORK_EPILOG = f"""\b
@@ -147,7 +259,7 @@ def fork(target: LedgerTarget, run: str, key: str, step: str, yes: bool) -> None
         plan = block(plan_fork(store, at, key, step))
         if plan.again:
             confirm(_question(plan), yes=yes)
-        plan = block(fork_run(store, at, key, step))
+        plan = block(fork_run(store, at, key, step, by=login_name()))
     if target.json:
         steps = {"kept_steps": plan.kept, "repeated_steps": plan.again}
         show_json({"forked": {"run": plan.run, "key": plan.key, **steps}})
@@ -200,24 +312,36 @@ def list_(
         times = between(since, until, store.read(NOWHERE).block().now)
         which = Filter(tenant, flow and validate_name("flow", flow), key, prefix, *times)
         page = block(list_runs(store, which, states, limit=limit, after=after))
+    given = {"--flow": flow, "--key": key, "--key-prefix": prefix, "--since": since, "--until": until}
+    filters = [word for name, value in given.items() if value for word in (name, value)]
+    moves = list(_list_moves(target, page, state, filters, limit))
     if target.json:
-        show_json(page)
+        show_json({**{name: getattr(page, name) for name in page.__struct_fields__}, "next": moves})
     else:
-        given = {"--flow": flow, "--key": key, "--key-prefix": prefix, "--since": since, "--until": until}
-        _show(target, page, state, [word for name, value in given.items() if value for word in (name, value)])
+        _show(page, state, moves)
 
 
-def _show(target: LedgerTarget, page: RunPage, state: str | None, filters: Sequence[str]) -> None:
+def _list_moves(
+    target: LedgerTarget, page: RunPage, state: str | None, filters: Sequence[str], limit: int
+) -> Iterator[dict[str, Any]]:
+    if page.runs:
+        first = page.runs[0]
+        yield move_shape("To show one", command(target, "runs", "show", about=(f"{first.flow}/{first.key}",)))
+    if page.after is not None:
+        words = [*filters, *(("--state", state) if state else ()), "--limit", str(limit), "--after", page.after]
+        yield move_shape("Next page", command(target, "runs", "list", *words))
+    if state is None:
+        done = command(target, "runs", "list", *filters, "--state", "done")
+        yield move_shape("To list runs that are done", done)
+
+
+def _show(page: RunPage, state: str | None, moves: Sequence[dict[str, Any]]) -> None:
     if page.runs:
         show_runs(page.runs)
-        first = page.runs[0]
-        show_text(f"To show one: {command(target, 'runs', 'show', about=(f'{first.flow}/{first.key}',))}")
     else:
         show_text("No runs." if state in (None, ALL) else f"No runs in state {state}.")
-    if page.after is not None:
-        show_text(f"Next page: repeat the command with --after {page.after}")
-    if state is None:
-        show_text(f"To list runs that are done: {command(target, 'runs', 'list', *filters, '--state', 'done')}")
+    for move in moves:
+        show_text(f"{move['why']}: {move['command']}")
 
 
 RETRY_EPILOG = f"""\b
@@ -231,14 +355,17 @@ A run that was cancelled or undone is not retried: twiceproof runs fork RUN --ke
 
 @click.command(epilog=RETRY_EPILOG, short_help="Retry a run that failed, or whose flow had changed.")
 @click.argument("run")
+@by_option
 @target_options
 @click.pass_obj
-def retry(target: LedgerTarget, run: str) -> None:
+def retry(target: LedgerTarget, run: str, by: str | None) -> None:
     """Retry a run that failed, or that stopped because its flow had changed."""
     with opened(target) as store:
-        state = block(retry_run(store, named_run(target, store, run), target.words()))
+        at = named_run(target, store, run)
+        state = block(retry_run(store, at, target.words(), by=by or login_name()))
+        moves = moves_after(target, store, at) if target.json else []
     if target.json:
-        show_json({"run": run, "state": state})
+        show_json({"run": run, "state": state, "next": moves})
     else:
         show_text(f"{run} is {state}; a worker, or the next call, continues it. Steps that are done are not repeated.")
 

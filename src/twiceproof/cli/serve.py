@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..claims.error_messages import one_write_store
 from ..errors import Misuse
 from ..keys.duration import seconds
 from ..safe_text import shown_url
@@ -20,10 +21,10 @@ from .target import LedgerTarget, no_target
 if TYPE_CHECKING:
     from ..app.app import App
     from ..flows.workers.worker import Worker
-    from ..inbound.queues.reader import QueueReaders
+    from ..inbound.queues.readers import QueueReaders
     from ..outbox.relay import Relay
 
-__all__ = ["consume", "relay", "serve", "take_json", "work"]
+__all__ = ["consume", "relay", "require_server", "serve", "take_json", "work"]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -93,6 +94,7 @@ Examples:
 Exit codes: 0 drained, or idle with --until-idle; 1 stopped with runs unfinished,
 which other workers recover when their leases expire.
 """
+ALSO = "a worker without it, or `twiceproof relay` and `twiceproof consume`"
 
 
 @click.command(epilog=WORK_EPILOG)
@@ -139,12 +141,18 @@ def work(
     """
     timeout = seconds(drain, name="drain", positive=False)
     with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
-        if not any(duty.queues() for duty in found.duties) and not found.routing.targets and not found.consumers:
+        if found.store.batch_limit == 1:
+            raise one_write_store("A worker")
+        if not any(work.queues() for work in found.due_work) and not found.routing.targets and not found.consumers:
             raise Misuse(f"{app} declares no flows, so a worker has nothing to do; put @app.flow(key=…) on a function.")
         worker = found.worker(concurrency=concurrency, flows=flows)
         with _metrics(found, worker, metrics_host, metrics_port):
             work_log.info("running %s on %s, %d at once", _flow_names(found, flows), _store(found), concurrency)
             _log_new_ledger(work_log, found)
+            if flows and (found.routing.targets or found.consumers):
+                work_log.warning(
+                    "with --flow no messages are published and no queues read; other processes must do so: %s", ALSO
+                )
             _run(found, worker, timeout, until_idle=until_idle)
 
 
@@ -154,7 +162,7 @@ def _metrics(app: App, worker: Worker, host: str, port: int | None) -> Iterator[
         yield
         return
     try:
-        from ..server.monitoring import MetricsPort
+        from ..server.metrics_port import MetricsPort
     except ImportError as error:
         raise Misuse(f"--metrics-port needs {error.name}; run: pip install 'twiceproof[server]'") from None
     served = MetricsPort(app, worker, host, port)
@@ -214,7 +222,7 @@ being published, which are published again with the same keys.
 @click.option(
     "--drain", metavar="TIME", default="30s", show_default=True, help="Time to wait for confirmations after SIGTERM."
 )
-@click.option("--until-idle", is_flag=True, help="Exit when no message is due.")
+@click.option("--until-idle", is_flag=True, help="Exit when no message is due, and say when the next will be.")
 @click.option(
     "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log JSON lines to stderr."
 )
@@ -228,6 +236,8 @@ def relay(ctx: click.Context, app: str, drain: str, until_idle: bool) -> None:
     """
     timeout = seconds(drain, name="drain", positive=False)
     with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
+        if found.store.batch_limit == 1:
+            raise one_write_store("The outbox")
         if not found.routing.targets:
             raise Misuse(
                 f"{app} declares no broker, so a relay has nothing to do; write app.broker(…) and app.route(…)."
@@ -236,11 +246,17 @@ def relay(ctx: click.Context, app: str, drain: str, until_idle: bool) -> None:
         names = ", ".join(sorted(found.routing.targets))
         relay_log.info("publishing to %s from %s", names, _store(found))
         _log_new_ledger(relay_log, found)
+        movers = found.draining()
+        movers.run(until_idle=True) if until_idle else movers.start()
         with _draining_on_signals(running):
             running.run(until_idle=until_idle, patience=timeout)
+        movers.drain()
+        movers.join(timeout)
         if running.join(0):
             raise click.exceptions.Exit(NEGATIVE)
-    relay_log.info("stopped after %d messages", running.published)
+    later = running.next_in if until_idle else None
+    waits = "" if later is None else f"; others wait, and the next is due in {max(0.0, later):.0f} s"
+    relay_log.info("stopped after %d messages%s", running.published, waits)
 
 
 consume_log = logging.getLogger("twiceproof.consume")
@@ -257,7 +273,7 @@ delivers again; 2 refused to start, or every consumer has stopped.
 @click.command(epilog=CONSUME_EPILOG)
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
-    "--consumer", "names", metavar="NAME", multiple=True, help="Read only this one. Default: all consumers of the app."
+    "--consumer", "names", metavar="NAME", multiple=True, help="Read only this queue. Default: all of the app."
 )
 @click.option(
     "--drain", metavar="TIME", default="30s", show_default=True, help="Time to settle what was received after SIGTERM."
@@ -388,7 +404,9 @@ def serve(
     new requests, lets requests and steps end, and hands runs back before their next step; a second signal stops it at
     once.
     """
-    _require_extra()
+    require_server()
+    from msgspec import structs
+
     from ..server.limits import ServerLimits
     from ..server.serve import Options
     from ..server.serve import serve as run
@@ -402,6 +420,8 @@ def serve(
     options = Options(host, port, 0 if no_worker else concurrency, timeout, duck, everybody, behind_proxy, limits)
     with _start(app, as_json=as_json) as found:
         _log_new_ledger(server_log, found)
+        if found.store.batch_limit == 1:  # such a store has no runs
+            options = structs.replace(options, concurrency=0)
         if no_access_log:
             logging.getLogger("twiceproof.access").setLevel(logging.WARNING)
         _exit_with_runs_left(server_log, run(found, options, lambda url: _announce(url, as_json=as_json)))
@@ -415,9 +435,11 @@ def _announce(url: str, *, as_json: bool) -> None:
     show_text(msgspec.json.encode({"url": url}).decode() if as_json else f"Serving at {url}")
 
 
-def _require_extra() -> None:
+def require_server() -> None:
+    """Refuse if the extra `server` is not installed."""
     try:
         import httptools  # noqa: F401
+        import jinja2  # noqa: F401
         import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:

@@ -76,7 +76,12 @@ class LedgerTarget:
 
     @property
     def tenant(self) -> str:
-        return self.given_tenant or _environment().tenant
+        return self.given_tenant or self.own_tenant
+
+    @property
+    def own_tenant(self) -> str:
+        """The tenant of processes in this environment."""
+        return _environment().tenant
 
     def point(self, store: str) -> None:
         self.given_store = store
@@ -211,6 +216,7 @@ def opened(target: LedgerTarget, *, create: bool = False) -> Iterator[GroupedSto
 def load_record_kinds() -> None:
     """Load every module that registers a kind of record: a sweep or a key rotation must not miss one."""
     from ..app import app  # noqa: F401
+    from ..declared import releases  # noqa: F401
     from ..reconcile import findings  # noqa: F401
     from ..server import tokens  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""`twiceproof tokens create|list|revoke`: API tokens of the server."""
+"""`twiceproof tokens create|list|revoke`, `twiceproof open`: API tokens of the server, and a login by one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,22 @@ from msgspec import structs
 from ..errors import Misuse
 from ..keys.duration import seconds
 from ..operations import block
-from ..server.tokens import GRANTS, ApiToken, Scope, create_token, list_tokens, revoke_token
+from ..server.tokens import (
+    GRANTS,
+    LOGIN_LASTS,
+    ApiToken,
+    Scope,
+    any_token,
+    create_login,
+    create_token,
+    list_tokens,
+    revoke_token,
+)
 from .output import show_json, show_pairs, show_table, show_text
+from .prompts import login_name
 from .target import LedgerTarget, opened, require_ledger, scheme_of, target_options
 
-__all__ = ["create", "list_", "revoke", "shown_time", "token_shape", "tokens"]
+__all__ = ["create", "list_", "open_", "revoke", "shown_time", "token_shape", "tokens"]
 
 
 def token_shape(token: ApiToken) -> dict[str, Any]:
@@ -62,7 +73,8 @@ def create(target: LedgerTarget, name: str, scopes: tuple[str, ...], expires: st
         require_ledger(target.url)
     lasts = None if expires is None else seconds(expires, name="expires")
     with opened(target, create=True) as store:  # a token may be created before the first claim
-        secret, token = block(create_token(store, name, target.tenant, [Scope(scope) for scope in scopes], lasts))
+        given = [Scope(scope) for scope in scopes]
+        secret, token = block(create_token(store, name, target.tenant, given, lasts, by=login_name()))
     if target.json:
         show_json({**token_shape(token), "token": secret})
         return
@@ -127,11 +139,41 @@ Examples:
 def revoke(target: LedgerTarget, token: str) -> None:
     """Revoke an API token."""
     with opened(target) as store:
-        revoked = block(revoke_token(store, token))
+        revoked = block(revoke_token(store, token, by=login_name()))
     if target.json:
         show_json(token_shape(revoked))
     else:
         show_text(f"Revoked {revoked.name} ({revoked.id}) of {revoked.tenant}; all servers refuse it within 3 s.")
+
+
+OPEN_EPILOG = """\b
+Examples:
+  twiceproof open ann
+  twiceproof open ann --url https://automation.example.com --store postgresql://db/app
+"""
+AT = "http://127.0.0.1:8000"
+
+
+@click.command("open", epilog=OPEN_EPILOG)
+@click.argument("token", metavar="ID|NAME", required=False)
+@click.option("--url", default=AT, show_default=True, help="Address of the server whose dashboard is opened.")
+@target_options
+@click.pass_obj
+def open_(target: LedgerTarget, token: str | None, url: str) -> None:
+    """Print a link that logs in to the dashboard once, as a token.
+
+    The link is good for one minute and one login. The session ends with its token. While no token exists, no login is
+    needed, and the address is printed.
+    """
+    with opened(target) as store:
+        if token is None and block(any_token(store)):
+            raise Misuse("Name the token to log in as: twiceproof open NAME; list them: twiceproof tokens list")
+        secret = "" if token is None else block(create_login(store, token))
+    link = f"{url.rstrip('/')}/login?link={secret}" if secret else f"{url.rstrip('/')}/"
+    if target.json:
+        show_json({"url": link, "seconds": LOGIN_LASTS if secret else None})
+    else:
+        show_text(link)
 
 
 EPILOG = """\b

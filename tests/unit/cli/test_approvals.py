@@ -124,7 +124,7 @@ def test_its_run_shows_until_when_it_waits_and_once_decided_that_it_goes_on(run,
 @pytest.fixture
 def charge(ledger):
     app = ledger.app
-    app.parts.url = "https://hooks.example.com"
+    app.runtime.url = "https://hooks.example.com"
 
     @app.flow(key="order:{n}", name="charge", stable=("n",))
     def charge(n: int):

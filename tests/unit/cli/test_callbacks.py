@@ -9,7 +9,7 @@ from twiceproof import Waiting
 
 @pytest.fixture
 def app(ledger):
-    ledger.app.parts.url = "https://hooks.example.com"
+    ledger.app.runtime.url = "https://hooks.example.com"
     return ledger.app
 
 

@@ -36,6 +36,14 @@ def test_what_is_abandoned_is_not_tried_again(run, ledger):
         ledger.ship("timeout")
 
 
+def test_a_retry_does_not_run_what_was_abandoned_in_doubt(run, ledger):
+    run(*settle("order:gone", "--abandon"))
+    with pytest.raises(PriorFailure, match="--did-not-happen"):
+        ledger.ship.retry("gone")
+    run(*settle("order:gone", "--did-not-happen"))
+    assert ledger.ship("gone") == {"parcel": "P-gone", "price": 1.1}
+
+
 def test_without_a_result_people_are_told_what_that_means(run, ledger):
     assert "--result null" in run(*settle("order:timeout", "--happened")).stdout
     with pytest.raises(ResultNotKept):

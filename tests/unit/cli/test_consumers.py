@@ -104,6 +104,18 @@ def test_the_doctor_fails_where_a_queue_is_missing(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("here")
+def test_the_doctor_examines_routes_as_places_to_publish_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("queueshop.py").write_text(
+        Path("queueshop.py").read_text()
+        + "\napp.route('a.*', to='main', place='x')\napp.route('b', to='main')\napp.route('c.*', to='main')\n"
+    )
+    asked: list[list[str]] = []
+    monkeypatch.setattr(MemoryBroker, "examine", lambda self, places=(): asked.append(list(places)) or [])
+    assert run("brokers", "doctor", "queueshop:app").exit_code == 0
+    assert [sorted(places) for places in asked] == [["mails", "orders"], ["b", "x"]]
+
+
+@pytest.mark.usefixtures("here")
 def test_consume_ends_when_every_consumer_has_stopped() -> None:
     Path("queueshop.py").write_text(
         APP.format(broker=BROKER, largest=1).replace('start=sync, poison="reject"', "inline=True")
@@ -126,7 +138,7 @@ def test_a_dead_letter_of_an_async_consumer_is_replayed() -> None:
     broker = MemoryBroker()
     broker.publish([OutgoingMessage("mails", "m1", b'{"to": "ada"}', headers={"ce-id": "e1"})], 1.0)
     with load_app("queueshop:app") as app:
-        reader = QueueReader(app.parts, app.consumers["main/mails"], lambda: OpenedBroker(broker))
+        reader = QueueReader(app.runtime, app.consumers["main/mails"], lambda: OpenedBroker(broker))
         while not reader.outcomes:
             reader.round(0.0)
         reader.stop()

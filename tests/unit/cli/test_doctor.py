@@ -9,6 +9,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from tests.unit.outbox.test_relay import Stage
+from twiceproof.brokers.base import Refused
 from twiceproof.cli import doctor
 from twiceproof.cli import doctor as checks
 from twiceproof.cli.main import cli
@@ -20,6 +22,8 @@ from twiceproof.stores.base import Finding
 
 class Stub:
     """A store that only says how it is."""
+
+    body_limit = 1_000_000
 
     def __init__(self, *findings, now=1_000.0, held=()):
         self.findings, self.now, self.held = findings, now, held
@@ -44,6 +48,10 @@ class _Answer:
     def block(self):
         return self.value
 
+    def __iter__(self):
+        yield from ()
+        return self.block()
+
 
 def opens(monkeypatch, result):
     def open_store(url, **_):
@@ -65,6 +73,18 @@ def quiet_disk(monkeypatch):
 
 def levels(answer):
     return {finding["name"]: finding["level"] for finding in answer["findings"]}
+
+
+def test_the_packages_are_those_of_the_store():
+    shown = {scheme: packages_of(scheme) for scheme in ("sqlite", "rediss+cluster", "mysql", "azure-table")}
+    assert shown["sqlite"] == ["msgspec", "click", "rich"]
+    assert shown["rediss+cluster"][3:] == ["redis"] and shown["mysql"][3:] == ["pymysql"]
+    assert shown["azure-table"][3:] == ["azure-data-tables", "azure-identity"]
+
+
+def packages_of(scheme):
+    (found,) = (one.found for one in checks.check_machine(None, scheme) if one.name == "packages")
+    return [word for part in found.split(", ") for word in part.split(" ") if not word[0].isdecimal() and word != "no"]
 
 
 def test_a_good_store_is_fine(run, run_json, ledger):
@@ -193,3 +213,22 @@ def test_a_large_file_is_announced_before_it_is_read_from_end_to_end(run, ledger
     answer = run("doctor", "--json")
     assert ("this can take a while" in answer.stderr) == said
     json.loads(answer.stdout)
+
+
+def test_messages_that_wait_for_long_or_for_review_are_named():
+    stage = Stage()
+    store, clock = stage.app.store, stage.clock
+
+    def found():
+        return [(one.level, one.found) for one in checks.check_ledger(store, "memory", clock) if one.name == "messages"]
+
+    assert found() == []
+    stage.send("a", "b")
+    assert [level for level, _ in found()] == ["ok"]
+    clock.advance(3_600)
+    assert found() == [("warn", "2 wait to be published, the oldest for 60 min; 0 wait for review")]
+    stage.broker.always["a"] = Refused("no", final=True)
+    stage.until_idle()
+    assert found() == [("warn", "0 wait to be published; 1 wait for review")]
+    stage.relay.close()
+    stage.app.close()

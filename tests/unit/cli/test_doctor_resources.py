@@ -65,6 +65,6 @@ def test_a_place_that_cannot_be_used_is_refused(url: str, monkeypatch: pytest.Mo
 
 def test_without_a_place_they_are_in_the_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TWICEPROOF_RESOURCES")
-    assert findings(url)["resources"]["found"] == "in the store"
+    assert "in the store, up to 8,388,608 bytes each" in findings(url)["resources"]["found"]
     refused = CliRunner().invoke(cli, ["--store", url, "claims", "sweep", "--orphans"])
     assert "TWICEPROOF_RESOURCES" in refused.output + str(refused.exception)

@@ -51,7 +51,7 @@ def test_the_environment_names_the_tenant_and_the_option_wins(run_json, ledger):
 
 
 @pytest.mark.parametrize(
-    "url", ["memory://", "mysql://db/app", "nonsense", "sqlite://relative.db", "postgresql://[bad"]
+    "url", ["memory://", "oracle://db/app", "nonsense", "sqlite://relative.db", "postgresql://[bad"]
 )
 def test_a_url_that_cannot_be_a_ledger_is_refused(run, url):
     error = run("claims", "list", store=url, code=2).stderr
@@ -90,7 +90,7 @@ def test_wrong_use_is_exit_code_2_and_with_json_also_a_document(run, words):
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_json_may_stand_anywhere(run, where):
     words = ("--json", "claims", "list") if where == "before" else ("claims", "list", "--json")
-    assert json.loads(run(*words).stdout) == {"claims": [], "after": None}
+    assert json.loads(run(*words).stdout) == {"claims": [], "after": None, "before": None, "newer": None}
 
 
 def test_an_unexpected_error_is_not_swallowed(run, monkeypatch):

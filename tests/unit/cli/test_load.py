@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from twiceproof import Misuse
+from twiceproof.cli.load import load
+
 from .workshop import APP, work
 
 
@@ -57,3 +60,39 @@ def test_what_twiceproof_itself_says_of_a_module_is_told_as_it_is_with_the_place
     (line,) = work("workshop:app", code=2).stderr.splitlines()
     assert "is not a store that twiceproof knows" in line and "cannot be imported" not in line
     assert line.endswith("workshop.py:2)")
+
+
+FACTORY = """\
+from twiceproof import App
+
+MADE = []
+
+def create() -> App:
+    app = App("memory://")
+    MADE.append(app)
+
+    @app.flow(key="order:{order}")
+    def ship(order):
+        return order
+
+    return app
+
+def dangerous():
+    raise SystemExit("it was called")
+"""
+
+
+def test_an_app_may_be_made_by_a_function_that_says_so(here):
+    (here / "workshop.py").write_text(FACTORY)
+    assert work("workshop:create", "--until-idle").exit_code == 0
+    refused = work("workshop:dangerous", "--until-idle", code=2)
+    assert "is a function, not an App" in refused.stderr.splitlines()[-1]
+
+
+def test_a_flow_is_named_by_its_app_and_its_name(here, monkeypatch):
+    (here / "workshop.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(here))
+    found = load("workshop:create:ship")
+    assert found.flow.name == "ship" and found("a") == "a"
+    with pytest.raises(Misuse, match="workshop:create has no flow 'shop'; it has ship"):
+        load("workshop:create:shop")

@@ -52,7 +52,7 @@ def test_a_plan_is_made_and_applied(run, run_json, shop, tmp_path, name):
     words = ("sync", "--from", name, "--key", "order:{reference}", "--step", "invoice=id", "--result", "id")
     told = run("rebuild", "plan", f"{shop()}:app", *words, "--out", "plan.jsonl", store=None, code=1).stdout
     assert "recorded as done" in told
-    assert "twiceproof rebuild apply" in told
+    assert "twiceproof rebuild apply rebuilt_shop_" in told and ":app plan.jsonl" in told
     applied = run_json("rebuild", "apply", f"{shop()}:app", "plan.jsonl", store=None)
     assert applied == {"applied": {"adopt": 2}, "skipped": []}
     again = run("rebuild", "apply", f"{shop()}:app", "plan.jsonl", store=None).stdout
@@ -72,4 +72,31 @@ def test_wrong_columns_and_files_are_refused(run, shop, tmp_path):
     assert "NAME=COLUMNS" in told
     words = ("sync", "--from", "books.jsonl", "--key", "order:{reference}")
     assert "no JSON object" in run("rebuild", "plan", f"{shop()}:app", *words, store=None, code=2).stderr
+    (tmp_path / "books.csv").write_text("reference,id\n1,old-1\n2")
+    words = ("sync", "--from", "books.csv", "--key", "order:{reference}", "--out", "half.jsonl")
+    assert "it was cut off" in run("rebuild", "plan", f"{shop()}:app", *words, store=None, code=2).stderr
+    assert not (tmp_path / "half.jsonl").exists()
     assert "not a plan" in run("rebuild", "apply", f"{shop()}:app", "books.jsonl", store=None, code=2).stderr
+
+
+def test_what_the_source_lacks_is_settled_only_within_the_count_that_is_given(run, run_json, shop, tmp_path):
+    (tmp_path / "books.csv").write_text(EXPORTS["books.csv"])
+    words = ("sync", "--from", "books.csv", "--key", "order:{reference}", "--step", "invoice=id", "--out", "plan.jsonl")
+    run("rebuild", "plan", f"{shop()}:app", *words, "--as-of", "2026-03-02T12:00:00Z", store=None, code=1)
+    told = run_json("rebuild", "apply", f"{shop()}:app", "plan.jsonl", "--settle-absent", "3", store=None)
+    assert told == {"applied": {"adopt": 2}, "skipped": []}
+    run("rebuild", "apply", f"{shop()}:app", "plan.jsonl", "--settle-absent", "0", store=None, code=2)
+    for wrong in ("2026-03-02T12:00:00", "yesterday", "2999-01-01T00:00:00Z"):
+        run("rebuild", "plan", f"{shop()}:app", *words, "--as-of", wrong, store=None, code=2)
+
+
+def test_a_plan_is_compared_with_a_fresh_one(run, run_json, shop, tmp_path):
+    for name, export in (("plan.jsonl", EXPORTS["books.csv"]), ("fresh.jsonl", "reference,id\n1,old-1\n2,new-2\n")):
+        (tmp_path / "books.csv").write_text(export)
+        words = ("sync", "--from", "books.csv", "--key", "order:{reference}", "--step", "invoice=id", "--out", name)
+        run("rebuild", "plan", f"{shop()}:app", *words, store=None, code=1)
+    applying = ("plan.jsonl", "--fresh", "fresh.jsonl")
+    told = run("rebuild", "apply", f"{shop()}:app", *applying, store=None, code=2).stderr
+    assert "for 1 of its keys, such as order:2" in told
+    applied = run_json("rebuild", "apply", f"{shop()}:app", *applying, "--changed", "1", store=None)
+    assert applied == {"applied": {"adopt": 1}, "skipped": ["order:2"]}

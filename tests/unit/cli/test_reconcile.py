@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
+
+from twiceproof.cli.load import load_app
 
 APP = """
 import json
@@ -81,7 +84,7 @@ def test_each_end_of_a_run_has_its_exit_code(run, books, module):
     assert "2 in books, where 1 should be" in reconcile("invoices", "--dry-run", code=3).stdout
     reconcile("invoices", code=3)
     books()
-    assert "not whole" in reconcile("invoices", code=4).stdout
+    assert "books: 0 rows, incomplete: it has no rows" in reconcile("invoices", code=4).stdout
     assert "those that are declared: invoices" in reconcile("none", code=1).stderr
 
 
@@ -97,6 +100,17 @@ def test_the_json_shape_is_exact(run_json, books, module):
     assert source == {"source": "books", "rows": 3, "whole": True, "why": "", "unusable": 0, "examples": []}
     (check,) = told["checks"]
     assert check == {"check": "duplicates:books", "suspects": 1, "findings": 1, "unsure": 0, "skipped": ""}
+
+
+def test_a_plan_over_its_cap_names_the_command_for_the_ledger_of_the_app(run, books, module):
+    name = module()
+    with load_app(name):
+        sys.modules[name.partition(":")[0]].sync_order(2)
+    books(("in_1", 1), ("in_2", 2), ("other", 2))
+    told = run("reconcile", "run", module(), "invoices", store=None, code=3).stdout
+    assert "1 action about duplicates:books: needs an approval (1 action, more than 0)" in told
+    command = told.rpartition("To decide: twiceproof ")[2].split()
+    assert command[0] == "--store" and "invoices.plan" in run(*command, store=None).stdout
 
 
 def test_a_dry_run_records_nothing(run, run_json, books, module):

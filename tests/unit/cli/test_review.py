@@ -31,7 +31,7 @@ def test_what_waits_for_a_person_is_listed(run, run_json):
 def test_claims_that_wait_for_a_person_are_listed_beside_runs(run, run_json, ledger):
     ledger.fill()
     answer = run_json("review", "list")
-    assert set(answer) == {"runs", "claims", "after"}
+    assert set(answer) == {"runs", "claims", "after", "next"}
     (one,), (claim,) = answer["runs"], answer["claims"]
     assert (one["flow"], one["key"]) == ("buy", "order:timeout")
     assert (claim["operation"], claim["key"], claim["state"]) == ("ship", "order:timeout", "review")
@@ -40,6 +40,40 @@ def test_claims_that_wait_for_a_person_are_listed_beside_runs(run, run_json, led
     assert "claims show ship order:timeout" in shown and "review show buy/order:timeout" in shown
     rows = [line.split() for line in shown.splitlines() if "order:timeout" in line and "twiceproof" not in line]
     assert sorted((row[0].partition("@")[0], row[2]) for row in rows) == [("buy", "run"), ("ship", "claim")]
+
+
+def test_the_list_names_the_commands_for_each_entry_and_its_next_page(run_json, ledger):
+    ledger.fill()
+    answer = run_json("review", "list")
+    assert all(set(move) == {"why", "command"} for move in answer["next"])
+    run, claim = (run_json(*shlex.split(move["command"])[3:]) for move in answer["next"])
+    assert (run["run"]["key"], claim["claim"]["key"]) == ("order:timeout", "order:timeout")
+    assert run["next"] and claim["next"]
+    page = run_json("review", "list", "--since", "1h", "--limit", "1")
+    follows = shlex.split(page["next"][-1]["command"])[3:]
+    assert follows == ["review", "list", "--since", "1h", "--limit", "1", "--after", page["after"]]
+    assert run_json("review", "list", "--flow", "other")["next"] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--did-not-happen", "--note", "asked the bank"),
+        ("--happened", "--result", '{"id":"ch 1"}', "--by", "ann"),
+        ("--undo", "--happened", "--result", "null"),
+        ("--abandon", "--since", "2h"),
+    ],
+)
+def test_a_dry_run_names_the_command_that_settles_with_the_same_decision(run_json, words):
+    counted = run_json("review", "settle", "--flow", "buy", *words, "--dry-run")
+    settles, lists = (shlex.split(move["command"])[3:] for move in counted["next"])
+    assert [one["key"] for one in run_json(*lists)["runs"]] == ["order:timeout"]
+    assert settles[:4] == ["review", "settle", "--flow", "buy"] and set(words) < set(settles)
+    assert run_json(*settles)["settled"] == 1
+    found = run_json("runs", "show", "buy/order:timeout")
+    settled = next(step for step in found["steps"] if step["name"] == "charge")["settled"] or found["settled"]
+    given = dict(zip(words[1::2], words[2::2], strict=False))
+    assert settled["note"] == given.get("--note", "") and settled["by"] == given.get("--by", getpass.getuser())
 
 
 @pytest.mark.parametrize(("name", "runs", "claims"), [("buy", 1, 0), ("ship", 0, 1), ("other", 0, 0)])
@@ -70,7 +104,9 @@ def test_a_list_of_both_kinds_goes_on_where_it_ended(run_json, ledger):
     ],
 )
 def test_each_verdict_is_carried_out(run_json, words, state, step, verdict):
-    answer = run_json("review", "settle", "buy/order:timeout", *words, "--note", "asked")["settled"]
+    told = run_json("review", "settle", "buy/order:timeout", *words, "--note", "asked")
+    assert told["next"] == run_json("runs", "show", "buy/order:timeout")["next"]
+    answer = told["settled"]
     assert set(answer) == {"run", "state", "verdict", "step", "by", "note"}
     assert (answer["state"], answer["verdict"], answer["by"]) == (state, verdict, getpass.getuser())
     found, entry = step_of(run_json, "timeout")
@@ -115,10 +151,11 @@ def test_a_run_that_is_not_in_review_is_refused(run):
 def test_many_are_counted_before_they_are_settled(run, run_json, shop):
     shop.call("timeout1", "timeout2")
     words = ("review", "settle", "--flow", "buy", "--did-not-happen")
-    assert run_json(*words, "--dry-run") == {"found": 3, "settled": 0, "refused": []}
+    counted = run_json(*words, "--dry-run")
+    assert (counted["found"], counted["settled"], counted["refused"]) == (3, 0, [])
     assert "--yes" in run(*words, code=2).stderr
     assert len(run_json("review", "list")["runs"]) == 3
-    assert run_json(*words, "--yes") == {"found": 3, "settled": 3, "refused": []}
+    assert run_json(*words, "--yes") == {"found": 3, "settled": 3, "refused": [], "next": []}
     assert run_json("review", "list")["runs"] == []
 
 
@@ -144,6 +181,8 @@ def test_what_the_word_does_not_fit_is_left_and_told(run, run_json, shop):
     answer = run_json("review", "settle", "--flow", "buy", "--happened", "--yes", code=1)
     assert (answer["found"], answer["settled"]) == (1, 0)
     assert "Say what charge returned" in answer["refused"][0]["reason"]
+    (move,) = answer["next"]
+    assert run_json(*shlex.split(move["command"])[3:])["run"]["run"] == answer["refused"][0]["run"]
     assert "1 refused and not changed" in run("review", "settle", "--flow", "buy", "--happened", "--yes", code=1).stdout
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from json import loads
 
 import pytest
 
-from twiceproof import NotDone, Retry, Stale, by
+from twiceproof import Misuse, NotDone, Retry, Stale, by
 
 RUN_KEYS = {
     "run",
@@ -36,6 +37,7 @@ WHOLE_KEYS = {
     "undoing",
     "forked_from",
     "fence",
+    "record_version",
     "lease_until",
     "steps",
     "evidence",
@@ -152,7 +154,7 @@ def test_what_is_not_done_is_listed_with_reviews_first(run_json):
 
 def test_the_shape_of_a_list_is_exact(run_json):
     answer = run_json("runs", "list", "--state", "all")
-    assert set(answer) == {"runs", "after"}
+    assert set(answer) == {"runs", "after", "before", "newer", "next"}
     assert all(set(one) == RUN_KEYS for one in answer["runs"])
     assert len(answer["runs"]) == 5
 
@@ -261,11 +263,45 @@ def test_the_next_move_can_be_typed(run, run_json, ledger):
     assert run_json("runs", "show", "buy/order:bug")["run"]["state"] == "queued"
 
 
+def test_a_list_names_the_commands_for_its_first_run_and_its_next_page(run_json):
+    given = ("runs", "list", "--flow", "buy", "--since", "2h", "--state", "all", "--limit", "2")
+    page = run_json(*given)
+    seen = keys(page)
+    shows, follows = [shlex.split(move["command"])[3:] for move in page["next"]]
+    assert run_json(*shows)["run"]["key"] == f"order:{seen[0]}"
+    assert follows == [*given, "--after", page["after"]]
+    while follows:
+        page = run_json(*follows)
+        seen += keys(page)
+        follows = next((shlex.split(move["command"])[3:] for move in page["next"] if move["why"] == "Next page"), None)
+    assert sorted(seen) == ["bug", "done", "queued", "sleep", "timeout"]
+
+
+def test_an_empty_list_of_open_runs_names_the_list_of_those_that_are_done(run_json):
+    (move,) = run_json("runs", "list", "--flow", "bu")["next"]
+    assert shlex.split(move["command"])[3:] == ["runs", "list", "--flow", "bu", "--state", "done"]
+
+
+def test_a_change_that_was_made_is_told_where_the_run_is_gone(run_json, monkeypatch):
+    def gone(*_):
+        raise Misuse("There is no such run; list them.")
+
+    monkeypatch.setattr("twiceproof.cli.runs.look_at_run", gone)
+    assert run_json("runs", "cancel", "buy/order:queued") == {
+        "run": "buy/order:queued",
+        "state": "failed",
+        "cancelled": True,
+        "next": [],
+    }
+
+
 # -- retry, cancel, fork ---------------------------------------------------------------------------
 
 
 def test_a_failed_run_is_tried_again(run_json, shop, ledger):
-    assert run_json("runs", "retry", "buy/order:bug") == {"run": "buy/order:bug", "state": "queued"}
+    answer = run_json("runs", "retry", "buy/order:bug")
+    assert answer.pop("next") == run_json("runs", "show", "buy/order:bug")["next"]
+    assert answer == {"run": "buy/order:bug", "state": "queued"}
     steps = {step["name"]: step["state"] for step in run_json("runs", "show", "buy/order:bug")["steps"]}
     assert steps["charge"] == "retry"
 
@@ -281,13 +317,29 @@ def test_a_run_with_an_unknown_outcome_is_settled_not_tried_again(run):
 
 def test_a_run_is_cancelled(run_json, run):
     assert run_json("runs", "cancel", "buy/order:queued", "--by", "ann")["state"] == "failed"
-    assert run_json("runs", "cancel", "buy/order:sleep") == {
-        "run": "buy/order:sleep",
-        "state": "queued",
-        "cancelled": True,
-    }
+    answer = run_json("runs", "cancel", "buy/order:sleep")
+    assert answer.pop("next") == run_json("runs", "show", "buy/order:sleep")["next"]
+    assert answer == {"run": "buy/order:sleep", "state": "queued", "cancelled": True}
     assert "had already ended" in run("runs", "cancel", "buy/order:done", code=1).stdout
     assert "settle it instead" in run("runs", "cancel", "buy/order:timeout", code=2).stderr
+
+
+def test_all_runs_of_a_release_are_cancelled_after_they_were_counted(run, run_json):
+    open_ones = {
+        one["key"] for state in ("queued", "waiting") for one in run_json("runs", "list", "--state", state)["runs"]
+    }
+    told = run_json("runs", "cancel", "--flow", "buy", "--version", "1", "--dry-run")
+    assert told["cancelled"] == 0 and told["found"] > len(open_ones) > 1
+    assert told["next"][0]["command"].endswith("runs cancel --flow buy --version 1 --yes")
+    assert run_json("runs", "cancel", "--flow", "buy", "--version", "r8", "--yes")["found"] == 0
+    assert "--yes" in run("runs", "cancel", "--flow", "buy", code=2).stderr  # it is asked first
+    told = loads(run("runs", "cancel", "--flow", "buy", "--version", "1", "--yes", "--json", code=1).stdout)
+    assert told["cancelled"] == told["found"] - len(told["refused"]) >= len(open_ones)
+    assert all("settle it instead" in one["reason"] for one in told["refused"])
+    for key in open_ones:
+        assert run_json("runs", "show", f"buy/{key}")["run"]["state"] in ("failed", "queued")
+    assert "not both" in run("runs", "cancel", "buy/order:done", "--flow", "buy", code=2).stderr
+    assert "require --flow" in run("runs", "cancel", "buy/order:done", "--dry-run", code=2).stderr
 
 
 def test_a_fork_is_asked_about_and_named(run, run_json):

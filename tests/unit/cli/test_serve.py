@@ -74,6 +74,14 @@ def test_a_worker_for_one_flow_says_so_and_leaves_the_others(here):
     )
 
 
+@pytest.mark.parametrize("flow", [("--flow", "order"), ()], ids=["one flow", "all"])
+def test_a_worker_for_one_flow_says_that_messages_are_left_to_others(here, flow):
+    route = "app.broker('main', 'memory://')\napp.route('orders.*', to='main')\n"
+    (here / "workshop.py").write_text(APP + route)
+    text = "\n".join(worked(*flow))
+    assert ("with --flow no messages are published" in text) == bool(flow)
+
+
 def test_a_worker_says_where_its_metrics_are(here):
     (here / "workshop.py").write_text(APP)
     text = "\n".join(str(line) for line in worked("--metrics-port", "0"))

@@ -88,3 +88,18 @@ def test_a_token_goes_into_no_ledger_that_nobody_named(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("TWICEPROOF_STORE", "sqlite:///shop.db")
     assert CliRunner().invoke(cli, make).exit_code == 0
+
+
+def test_a_link_to_log_in_names_its_token_and_is_new_each_time(run):
+    run("tokens", "create", "ann", "--scope", "read")
+    links = [run("open", "ann", "--url", "https://shop.example/").stdout.strip() for _ in range(2)]
+    assert all(link.startswith("https://shop.example/login?link=") for link in links) and links[0] != links[1]
+    assert json.loads(run("open", "ann", "--json").stdout)["seconds"] == 60.0
+    assert "Name the token" in run("open", code=2).output
+    assert "There is no live token" in run("open", "bob", code=2).output
+
+
+def test_a_token_that_was_revoked_logs_in_nobody(run):
+    run("tokens", "create", "ann", "--scope", "read")
+    run("tokens", "revoke", "ann")
+    assert "There is no live token" in run("open", "ann", code=2).output
