@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from tests.servers.keeper import scratch
 from twiceproof import threads as forks
 from twiceproof.claims import duplicates as tally
 
-pytest_plugins = ["tests.servers.fixtures", "tests.skips"]
+pytest_plugins = ["tests.servers.fixtures", "tests.skips", "tests.small_session"]
 
 
 MANY = 500  # objects that a fork tells of itself: some eight for each app
@@ -30,9 +31,13 @@ def pytest_configure() -> None:
     """Temporary directories in memory where there is room: a disk's fsync takes milliseconds, and tests commit often.
 
     Also those of the processes that tests start. `TMPDIR` and `--basetemp` have precedence.
+    A shell without job control starts `make test &` with SIGINT ignored, and every process that a test starts and
+    interrupts would inherit that.
     """
     os.environ.setdefault("TMPDIR", str(scratch()))
     tempfile.tempdir = None  # what was found before
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -63,6 +68,7 @@ def apps_that_were_left_open_do_not_pile_up() -> Iterator[None]:
     yield
     if len(forks._living) > told["after the last collection"] + MANY:
         gc.collect()
+        gc.freeze()  # what is left are modules, for the most part: looking at them each time took an eighth of all time
         told["after the last collection"] = len(forks._living)
 
 
@@ -75,5 +81,5 @@ def no_count_outlives_its_test() -> Iterator[None]:
     yield
     for left in set(tally._tallies) - before:
         left._stopped = left._given_up = True
-        if left._errand is not None:
-            left._errand.cancel()
+        if left._delayed is not None:
+            left._delayed.cancel()

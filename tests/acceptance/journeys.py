@@ -59,7 +59,7 @@ class Journey:
 
         def work(_: Child) -> None:
             app = self.place.app(wrap)
-            app.parts.flusher.stop()  # its commits come when they come: without it, the n-th is always the same one
+            app.runtime.flusher.stop()  # its commits come when they come: without it, the n-th is always the same one
             (act or type(self).go)(self, app, hook)
 
         return Child(work).end()

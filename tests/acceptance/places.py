@@ -5,6 +5,7 @@ Drivers are imported when their store is used: processes are forked by the thous
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from twiceproof.stores.open import open_store
 from twiceproof.stores.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
+    from tests.contracts.stores.movable_mariadb import MovableMariadbEngine
     from tests.contracts.stores.movable_redis import MovableRedisEngine
 
 
@@ -50,13 +52,10 @@ class Place:
 class SqlitePlace(Place):
     def engine(self) -> Engine:
         shift = self.directory / "clock"
-        return SqliteEngine(
-            self.directory / "claims.db", clock=Clock(now=lambda: time.time() + float(shift.read_text() or 0))
-        )
+        return SqliteEngine(self.directory / "claims.db", clock=Clock(now=lambda: time.time() + read_shift(shift)))
 
     def advance(self, seconds: float) -> None:
-        shift = self.directory / "clock"
-        shift.write_text(str(float(shift.read_text() or 0) + seconds))
+        _move(self.directory / "clock", seconds)
 
 
 class PostgresPlace(Place):
@@ -80,3 +79,53 @@ class RedisPlace(Place):
         engine = self.engine()
         engine.advance(seconds)
         engine.close()
+
+
+class MariadbPlace(Place):
+    def engine(self) -> MovableMariadbEngine:
+        from tests.contracts.stores.movable_mariadb import MovableMariadbEngine
+
+        return MovableMariadbEngine(self.url)
+
+    def advance(self, seconds: float) -> None:
+        engine = self.engine()
+        engine.advance(seconds)
+        engine.close()
+
+
+class RowsPlace(Place):
+    """A ledger in DynamoDB, Azure Table Storage or etcd: the estimate of the service's time is shifted."""
+
+    def engine(self) -> Engine:
+        from tests.contracts.stores.movable_rows import moved_by
+
+        return moved_by(super().engine(), self.directory / "clock")
+
+    def advance(self, seconds: float) -> None:
+        _move(self.directory / "clock", seconds)
+
+
+class GaleraPlace(MariadbPlace):
+    """Processes are spread over the nodes, whose URLs are separated by blanks."""
+
+    def engine(self) -> MovableMariadbEngine:
+        from tests.contracts.stores.movable_mariadb import MovableMariadbEngine
+
+        nodes = self.url.split()
+        return MovableMariadbEngine(nodes[os.getpid() % len(nodes)])
+
+
+class OfficePlace(Place):
+    """A ledger in a simulated Dataverse table or SharePoint list, whose simulator has the clock."""
+
+    def advance(self, seconds: float) -> None:
+        _move(self.directory / "clock", seconds)
+
+
+def _move(shift: Path, seconds: float) -> None:
+    shift.write_text(str(float(shift.read_text() or 0) + seconds))
+
+
+def read_shift(shift: Path) -> float:
+    """How far the clock of a place was moved."""
+    return float(shift.read_text() or 0)

@@ -1,6 +1,7 @@
 """The bench runs and says what it should. Never a time: those are for an idle machine and a person."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,50 @@ def test_the_middleware_is_measured_beside_bare_endpoints_and_its_peers(tmp_path
     ):
         assert goal in said, goal
     assert figures["notes"] == []
+
+
+def test_threads_have_figures_and_no_goals(figures):
+    """They share one interpreter lock: the goals for many callers are for tasks."""
+    verdicts = {line["verdict"] for line in figures["lines"] if line["text"].startswith("64 threads")}
+    assert verdicts == {"shown"}
+    assert "shown" not in {line["verdict"] for line in figures["lines"] if line["text"].startswith("64 tasks")}
+
+
+def test_a_section_that_fails_leaves_a_note_and_the_others_their_figures(monkeypatch, tmp_path, capsys):
+    import bench.__main__ as module
+    from bench.findings import Findings, Line
+    from bench.series import Ratio
+
+    def broken():
+        raise AssertionError("the file is not sound")
+
+    def sound():
+        return Findings(lines=[Line("SQLite", "a figure", Ratio(1.0, 1.0, 1.0))])
+
+    monkeypatch.setattr(module, "_sections", lambda *_: {"sqlite": broken, "postgres": sound})
+    path = tmp_path / "figures.json"
+    with pytest.raises(SystemExit, match="sqlite failed, and has no figures: AssertionError: the file is not sound"):
+        module.main(["--quick", "--json", str(path)], standalone_mode=False)
+    figures = json.loads(path.read_bytes())
+    assert [line["text"] for line in figures["lines"]] == ["a figure"]
+    assert [note for note in figures["notes"] if note.startswith("sqlite failed")]
+
+
+def test_the_long_file_of_the_lint_section_is_sound():
+    from bench.plan import QUICK
+    from bench.progress import Progress
+    from bench.sections.flow_files import LINES, long_file, measure_lint
+
+    assert long_file().count("\n") == LINES
+    assert measure_lint(QUICK, Progress()).lines
+
+
+def test_the_page_names_every_section():
+    from bench.plan import SECTIONS
+
+    page = (ROOT / "docs/reference/bench.md").read_text()
+    (names,) = re.findall(r"# some of: (.*)", page)
+    assert names.split(", ") == list(SECTIONS)
 
 
 def test_some_sections_alone_never_overwrite_the_figures_of_all():

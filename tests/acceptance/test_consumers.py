@@ -90,7 +90,7 @@ class Queue:
         with App(self.ledger) as app:
             flow = app.flow(key="order:{order[id]}", name="sync")(_sync)
             app.consume(f"main/{self.place}", start=flow)
-            reader = QueueReader(app.parts, app.consumers[f"main/{self.place}"], self._opened)
+            reader = QueueReader(app.runtime, app.consumers[f"main/{self.place}"], self._opened)
             empty = 0
             while empty < 4:  # seconds: a lease of a killed consumer is over by then
                 empty = 0 if reader.round(1.0) or reader._held else empty + 1

@@ -9,6 +9,8 @@ import select
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -72,7 +74,7 @@ def twiceproof(*words):
 
 def run(*words, code=0, env=None):
     done = subprocess.run(
-        twiceproof(*words), capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})}
+        twiceproof(*words), capture_output=True, text=True, timeout=600, env={**os.environ, **(env or {})}
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
@@ -179,3 +181,53 @@ def wait_for_the_end_of(pid):
     ready, _, _ = select.select([watched], [], [], 30)
     os.close(watched)
     assert ready
+
+
+def find_in_review(url, key):
+    """The page of a key, once it says that a person is asked."""
+    for _ in range(300):
+        with urllib.request.urlopen(f"{url}/find?q={key}") as answer:
+            text = answer.read().decode()
+        if "in review" in text and "send_mail" in text:
+            return text
+        time.sleep(0.1)
+    raise AssertionError(text)
+
+
+def test_it_opens_the_dashboard_of_the_ledger_that_it_made(tmp_path):
+    pytest.importorskip("uvicorn")
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o700)
+    command = [sys.executable, "-m", "twiceproof", "demo", "--orders", "20", "--open", "--dir", str(tmp_path / "kept")]
+    environment = {**os.environ, "BROWSER": f"{browser} %s"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            url = next(line.split()[4] for line in process.stdout if line.startswith("The dashboard is at "))
+            with urllib.request.urlopen(f"{url}/runs?state=done") as answer:
+                assert "order:1<" in answer.read().decode()
+            with urllib.request.urlopen(f"{url}/find?q=order%3A1") as answer:
+                assert "bill_order" in answer.read().decode()
+            assert (tmp_path / "opened").read_text().strip() == url
+            assert find_in_review(url, "order%3A21")
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def test_a_member_that_can_no_longer_report_ends_with_its_worker(tmp_path):
+    """Its parent was killed while the member was starting."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    ports = dict.fromkeys(("DEMO_ACCOUNTING_PORT", "DEMO_MAIL_PORT"), "1")
+    environment = os.environ | ports | {"DEMO_LEDGER": f"sqlite:///{tmp_path}/ledger.db", "DEMO_SECRET": "c2VjcmV0" * 4}
+    command = [sys.executable, "-m", "twiceproof.demo.guarded", "0"]
+    with subprocess.Popen(
+        command, stdout=writing, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment
+    ) as one:
+        os.close(writing)
+        try:
+            assert b"BrokenPipeError" in one.communicate(timeout=60)[1]
+        finally:
+            one.kill()

@@ -14,6 +14,7 @@ from twiceproof import Misuse, Retry
 ENGINES = [
     pytest.param(("sqlite", "sqlite3"), id="sqlite"),
     pytest.param(("postgres", "postgresql"), marks=pytest.mark.server, id="postgres"),
+    pytest.param(("mariadb", "mysql"), marks=pytest.mark.server, id="mariadb"),
 ]
 NOTHING: tuple[list[str], list[Any]] = ([], [])
 

@@ -22,7 +22,7 @@ def open_app(place):
     """Its clock is its own; the store has another."""
     clock = ShiftedClock()
     app = App(GroupedStore(place.engine(), clock=clock), best_effort=True, clock=clock)
-    app.parts.roll = lambda: 1.0  # no jitter: the backoff is as declared
+    app.runtime.roll = lambda: 1.0  # no jitter: the backoff is as declared
     return app
 
 

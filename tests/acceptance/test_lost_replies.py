@@ -52,7 +52,7 @@ def test_a_lost_answer_is_found_out_and_the_work_is_done_once(behind, lost):
 class Forgetful(GroupedStore):
     """The protection taken away: a conflict after a lost answer is taken at its word."""
 
-    def _recognise(self, batch: Batch, answer):
+    def _recognise_lost_acknowledgement(self, batch: Batch, answer):
         return answer
 
 

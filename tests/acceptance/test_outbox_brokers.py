@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aio_pika
+import boto3
 import nats
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
@@ -18,6 +19,7 @@ from twiceproof.brokers.base import Ack
 from twiceproof.brokers.open import open_broker
 from twiceproof.operations import block
 from twiceproof.outbox.queries import list_messages, resend
+from twiceproof.prove.simulators import ServiceBusSimulator
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 COUNT = 120
@@ -34,6 +36,11 @@ async def nats_stream(url: str, stream: str) -> None:
     await jetstream.add_stream(StreamConfig(stream, subjects=[stream]))
     await jetstream.add_consumer(stream, ConsumerConfig("work", durable_name="work"))
     await client.close()
+
+
+async def sqs_queue(endpoint: str, queue: str) -> None:
+    login = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+    boto3.client("sqs", endpoint_url=endpoint, **login).create_queue(QueueName=queue, Attributes={"FifoQueue": "true"})
 
 
 class Target:
@@ -55,12 +62,28 @@ class Target:
         return found
 
 
-@pytest.fixture(params=["rabbitmq", "nats"])
+@pytest.fixture
+def service_bus(fault_proxy: Any) -> Iterator[Target]:
+    """Our simulator."""
+    with ServiceBusSimulator() as simulator:
+        proxy = fault_proxy("127.0.0.1", simulator.port)
+
+        async def make(name: str) -> None:
+            simulator.create_queue(name)
+
+        yield Target(proxy.url(simulator.url), proxy, make, "{}", "{}")
+
+
+@pytest.fixture(params=["rabbit", "nats", "sqs", "service_bus"])
 def target(request: pytest.FixtureRequest, fault_proxy: Any) -> Target:
-    server = request.getfixturevalue("rabbit_server" if request.param == "rabbitmq" else "nats_server")
+    if request.param == "service_bus":
+        return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
+    server = request.getfixturevalue(f"{request.param}_server")
     proxy = fault_proxy(server.host, server.port)
     url = proxy.url(server.url)
-    if request.param == "rabbitmq":
+    if request.param == "sqs":
+        return Target(url, proxy, lambda name: sqs_queue(server.endpoint, f"{name}.fifo"), "{}.fifo", "{}.fifo")
+    if request.param == "rabbit":
         return Target(url, proxy, lambda name: rabbit_queue(server.url, name), "/queues/{}", "{}")
     return Target(url, proxy, lambda name: nats_stream(server.url, name), "{}", "{}/work")
 
@@ -98,14 +121,14 @@ def test_a_lost_confirmation_is_published_again_with_the_same_key(target: Target
         app.send("orders.paid", {}, key="a", order="o")
         target.proxy.arm(OneWay("reply", fresh=10))
         relay = app.relay().targets[0]
-        relay.turn()
+        relay.run_once()
         assert relay.counts["published"] == 0
         target.proxy.disarm()
         target.proxy.cut()
         for _ in range(20):
             if relay.counts["published"]:
                 break
-            relay._watch.wait(min(1.0, relay.turn()))
+            relay._watch.wait(min(1.0, relay.run_once()))
         relay.close()
         assert relay.counts["published"] == 1
         assert {one.key for one in target.received("twice", 2)} == {"first", "a"}

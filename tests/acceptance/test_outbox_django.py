@@ -15,6 +15,7 @@ from twiceproof.outbox.message import message_of
 ENGINES = [
     pytest.param(("sqlite", "sqlite3"), id="sqlite"),
     pytest.param(("postgres", "postgresql"), marks=pytest.mark.server, id="postgres"),
+    pytest.param(("mariadb", "mysql"), marks=pytest.mark.server, id="mariadb"),
 ]
 
 

@@ -15,7 +15,7 @@ from tests.acceptance.wrappers import Wrapped
 from twiceproof import Retry
 from twiceproof.flows import transaction as joined
 from twiceproof.flows.engine import ledger
-from twiceproof.stores.base import Again
+from twiceproof.stores.base import SpaceBusy
 from twiceproof.stores.user_transaction import Join
 
 pytestmark = pytest.mark.server
@@ -98,7 +98,7 @@ class Asking(Wrapped):
 
     def commit(self, batches):
         answers = self.inner.commit(batches)
-        if any(isinstance(answer, Again) for answer in answers):
+        if any(isinstance(answer, SpaceBusy) for answer in answers):
             self._held.set()
         return answers
 

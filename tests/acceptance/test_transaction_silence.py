@@ -4,60 +4,56 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
-from tests.acceptance.places import PostgresPlace
-from tests.acceptance.shops import Shop, make_shop
+from tests.acceptance.shops import make_shop
 from tests.acceptance.ways import WAYS
-from tests.servers.toxics import MANY, Toxic
+from tests.servers.toxics import Silence
 from twiceproof import Retry
+from twiceproof.stores.mariadb.join import AT_ONCE
 
 BOTH = (["17"], [("reserve", "done")])
 TWICE = Retry(attempts=2, first=0)
-ON_POSTGRES = [way for way in WAYS if way.store == "postgres"]
+ON_MARIADB = ("PyMySQL", "SQLAlchemy session, PyMySQL", "Django, PyMySQL")  # one for each kind of driver
+ON_SERVERS = [way for way in WAYS if way.store == "postgres" or way.name in ON_MARIADB]
+DIALLED = [way for way in ON_SERVERS if way.dials_itself and not way.awaited]
 LIMIT = "twiceproof.flows.transaction.LIMIT"
 PATIENCE = 40.0
 MOMENTS = {
-    "its work": b"stock",  # in quotes or not
-    "its ledger entry": b"CASE WHEN pg_catalog.current_setting('twiceproof.joined'",
-    "its commit": b"COMMIT",
+    "postgres": {
+        "its work": b"stock",  # in quotes or not
+        "its ledger entry": b"CASE WHEN pg_catalog.current_setting('twiceproof.joined'",
+        "its commit": b"COMMIT",
+    },
+    "mariadb": {"its work": b"stock", "its ledger entry": AT_ONCE.encode(), "its commit": b"\x03COMMIT"},
+}
+# Transactions that are open in the shop's database.
+OPEN = {
+    "postgres": "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'",
+    "mariadb": (
+        "SELECT count(*) FROM information_schema.innodb_trx AS t"
+        " JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id WHERE p.db = DATABASE()"
+    ),
 }
 
 
-class Silence(Toxic):
-    """The first connection that asks this gets no answer to it, nor to anything else."""
-
-    def __init__(self, match: bytes) -> None:
-        super().__init__(fresh=MANY)
-        self._match = match
-        self._silent = None
-
-    async def carry(self, link, way, data, send):
-        if way == "request" and self._silent is None and self._match in data:
-            self._silent = link
-        if way == "reply" and link is self._silent:
-            self.bites += 1
-            return
-        await send(data)
+@pytest.fixture
+def shop(way, request, tmp_path):
+    return make_shop(request, way.store, tmp_path)
 
 
 @pytest.fixture
-def shop(postgres_dsn, tmp_path):
-    return Shop(PostgresPlace(postgres_dsn, tmp_path), "postgres")
-
-
-@pytest.fixture
-def proxy(postgres_dsn, fault_proxy):
-    parts = urlsplit(postgres_dsn)
+def proxy(shop, fault_proxy):
+    parts = urlsplit(shop.place.url)
     return fault_proxy(parts.hostname, parts.port)
 
 
 @pytest.fixture
 def far(shop, proxy):
-    return PostgresPlace(proxy.url(shop.place.url), shop.place.directory)
+    return replace(shop.place, url=proxy.url(shop.place.url))
 
 
 def within(seconds, work):
@@ -71,28 +67,24 @@ def within(seconds, work):
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("way", ON_POSTGRES, ids=lambda way: way.name)
+@pytest.mark.parametrize("moment", MOMENTS["postgres"])
+@pytest.mark.parametrize("way", ON_SERVERS, ids=lambda way: way.name)
 def test_a_connection_that_goes_silent_is_given_up_and_the_work_done_once(shop, far, proxy, way, moment, monkeypatch):
     monkeypatch.setattr(LIMIT, 1.0, raising=False)
-    silence = Silence(MOMENTS[moment])
+    silence = Silence(MOMENTS[way.store][moment])
     with far.app() as app:
         proxy.arm(silence)
         assert within(PATIENCE, lambda: way.call(far, app, "17", retry=TWICE)) == "reserved 17"
     assert silence.bites
     assert (shop.stock(), shop.steps()) == BOTH
-    with psycopg.connect(shop.place.url) as db:  # nobody is left behind who holds its rows or its space
-        left = db.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
-        ).fetchone()
-    assert left == (0,)
+    assert shop._run(OPEN[way.store]) == [(0,)]  # nobody is left behind who holds its rows or its space
 
 
 @pytest.mark.server
-def test_a_steps_own_timeout_counts_for_its_transaction(shop, far, proxy):
-    (way,) = [way for way in ON_POSTGRES if way.dials_itself and not way.awaited]
+@pytest.mark.parametrize("way", DIALLED, ids=lambda way: way.name)
+def test_a_steps_own_timeout_counts_for_its_transaction(shop, far, proxy, way):
     with far.app() as app:
-        proxy.arm(Silence(MOMENTS["its work"]))
+        proxy.arm(Silence(MOMENTS[way.store]["its work"]))
         with pytest.raises(TimeoutError, match=r"did not end within 0.5 s, and its connection was cut"):
             within(PATIENCE, lambda: outcome(way.call, far, app, "17", timeout="0.5s"))()
     assert shop.stock() == []
@@ -112,7 +104,9 @@ def outcome(work, *args, **kwargs):
     return lambda: value
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(store, marks=pytest.mark.server) for store in ("postgres", "mariadb"))]
+)
 def any_shop(request, tmp_path):
     return make_shop(request, request.param, tmp_path)
 
@@ -143,9 +137,9 @@ def test_one_that_waits_for_something_else_is_taken_over_and_its_own_commit_refu
         thread.start()
         assert stuck.wait(PATIENCE)
         until = time.monotonic() + PATIENCE
-        while app.parts.heartbeat._holds and time.monotonic() < until:
+        while app.runtime.heartbeat._holds and time.monotonic() < until:
             threading.Event().wait(0.02)
-        assert not app.parts.heartbeat._holds
+        assert not app.runtime.heartbeat._holds
         if any_shop.store == "sqlite":  # where the file has one writer, the lock is its own until it is told
             goes_on.set()
             thread.join(PATIENCE)

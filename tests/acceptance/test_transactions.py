@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from msgspec import structs
 
-from tests.acceptance.places import PostgresPlace
+from tests.acceptance.places import MariadbPlace, PostgresPlace
 from tests.acceptance.shops import Shop, make_shop
 from tests.acceptance.ways import LEASE, WAYS, Way, elsewhere
 from tests.servers import PgBouncer, Unavailable
@@ -20,7 +20,7 @@ BOTH = (["17"], [("reserve", "done")])
 
 
 def param(way):
-    return pytest.param(way, marks=pytest.mark.server if way.store == "postgres" else (), id=way.name)
+    return pytest.param(way, marks=pytest.mark.server if way.store != "sqlite" else (), id=way.name)
 
 
 @pytest.fixture(params=[param(way) for way in WAYS])
@@ -35,11 +35,15 @@ def shop(request, way, tmp_path) -> Shop:
 
 @pytest.fixture
 def other_shop(request, way, tmp_path):
-    """Of the same kind, with a ledger of its own: another file, or another database on the same server."""
+    """Of the same kind, with a ledger of its own: another file, database or server."""
     there = tmp_path / "there"
     there.mkdir()
     if way.store == "sqlite":
         yield make_shop(request, "sqlite", there)
+        return
+    if way.store == "mariadb":  # whose transactions span the databases of a server
+        server = request.getfixturevalue("killable_mariadb")
+        yield Shop(MariadbPlace(server.create_database(), there), "mariadb")
         return
     server = request.getfixturevalue("postgres_server")
     dsn = server.create_database()
@@ -127,7 +131,7 @@ def test_a_commit_in_the_function_is_refused_or_parked_and_never_repeated(way, s
         commit = {"asyncpg": lambda db: db.execute("COMMIT")}.get(way.name.partition(" ")[0], lambda db: db.commit())
         with pytest.raises(Exception, match=r"leave out commit|forbidden|ended the transaction itself"):
             way.call(shop.place, app, "17", during=commit, retry=Retry(attempts=2, first=0))
-        by_hand = way.name.startswith("asyncpg")
+        by_hand = way.name.startswith(("asyncpg", "PyMySQL"))
         assert both(shop) == ((["17"], [("reserve", "unknown")]) if by_hand else ([], [("reserve", "failed")]))
         with pytest.raises(NeedsReview if by_hand else PriorFailure):
             way.call(shop.place, app, "17")

@@ -17,7 +17,7 @@ URL = "https://hooks.example.com"
 
 def open_app(place):
     app = place.app()
-    app.parts.url = URL
+    app.runtime.url = URL
     return app
 
 

@@ -14,12 +14,14 @@ from typing import Any
 
 import asyncpg
 import psycopg
+import pymysql
 import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sa_asyncio
 
 from tests.acceptance.places import Place
 from twiceproof import Retry
+from twiceproof.stores.mariadb.schema import connection_parameters
 
 LEASE = 30.0
 ONCE = Retry(attempts=1)
@@ -135,6 +137,10 @@ def psycopg_by_itself(place: Place) -> Any:
     return Plain(lambda: psycopg.connect(place.url, autocommit=True))
 
 
+def pymysql_by_itself(place: Place) -> Any:
+    return Plain(lambda: pymysql.connect(**connection_parameters(place.url), autocommit=True))
+
+
 def asyncpg_connection(place: Place) -> Any:
     return Plain(lambda: asyncpg.connect(place.url))
 
@@ -159,6 +165,8 @@ def lent(place: Place) -> Any:
 def alchemy(place: Place, driver: str) -> str:
     if driver == "sqlite":
         return f"sqlite:///{file_of(place)}"
+    if driver == "pymysql":
+        return f"mariadb+{driver}://{place.url.partition('://')[2]}"
     return f"postgresql+{driver}://{place.url.partition('://')[2]}"
 
 
@@ -202,6 +210,8 @@ def django_connection(engine: str, *, given: str = "function") -> Callable[[Plac
                 "HOST": found.get("host", ""),
                 "PORT": str(found.get("port", "")),
             }
+        if engine == "mysql":
+            where = django_mariadb(place)
         alias = f"shop{len(connections.settings)}"
         added = connections.configure_settings(
             {"default": {"ENGINE": ""}, alias: {"ENGINE": f"django.db.backends.{engine}", **where}}
@@ -214,6 +224,15 @@ def django_connection(engine: str, *, given: str = "function") -> Callable[[Plac
             del connections[alias]
 
     return source
+
+
+def django_mariadb(place: Place) -> dict[str, str]:
+    """PyMySQL in place of mysqlclient."""
+    pymysql.install_as_MySQLdb()
+    found = connection_parameters(place.url)
+    return {name.upper(): str(found[name]) for name in ("user", "password", "host", "port")} | {
+        "NAME": str(found["database"])
+    }
 
 
 def django_connections() -> Any:
@@ -307,4 +326,11 @@ WAYS = [
     Way("SQLAlchemy awaited, psycopg", "postgres", True, awaited_engine("psycopg"), by_text),
     Way("SQLAlchemy awaited, asyncpg", "postgres", True, awaited_engine("asyncpg"), by_text),
     Way("SQLAlchemy awaited session, asyncpg", "postgres", True, awaited_engine("asyncpg", session=True), by_object),
+    Way("PyMySQL", "mariadb", False, default, by_cursor),
+    Way("PyMySQL awaited", "mariadb", True, default, by_cursor),
+    Way("PyMySQL in autocommit", "mariadb", False, pymysql_by_itself, by_cursor),
+    Way("SQLAlchemy connection, PyMySQL", "mariadb", False, engine("pymysql"), by_text),
+    Way("SQLAlchemy session, PyMySQL", "mariadb", False, engine("pymysql", session=True), by_object),
+    Way("Django, PyMySQL", "mariadb", False, django_connection("mysql"), by_cursor),
+    Way("Django models, PyMySQL", "mariadb", False, django_connection("mysql", given="connection"), by_model),
 ]

@@ -21,7 +21,12 @@ WITH_PYTHON = [
 ]
 
 
-NEEDS = {"from-celery.md": "celery", "from-django.md": "django", "idempotency-key.md": "fastapi"}
+NEEDS = {
+    "from-celery.md": "celery",
+    "from-django.md": "django",
+    "from-faststream.md": "faststream",
+    "idempotency-key.md": "fastapi",
+}
 ALONE = ("from-django.md", "idempotency-key.md")  # Django is set up once in a process, and tests do so, too
 
 
@@ -123,3 +128,15 @@ def test_every_argument_of_what_a_flow_is_made_of_is_documented(method):
         name for name in arguments if name not in NAMELESS and f"`{name}" not in pages and f"{name}=" not in pages
     ]
     assert missing == []
+
+
+def test_decisions_are_numbered_without_holes_and_listed():
+    folder = ROOT / "docs/decisions"
+    pages = sorted(page.name for page in folder.glob("0*.md"))
+    assert [int(name[:4]) for name in pages] == list(range(1, len(pages) + 1))
+    listed = [
+        line.split("](")[1].split(")")[0] for line in (folder / "README.md").read_text().splitlines() if "](0" in line
+    ]
+    assert listed == pages
+    for page in pages:
+        assert (folder / page).read_text().startswith(f"# {page[:4]}: "), page

@@ -42,7 +42,18 @@ def test_a_diagram_shows_every_state_and_each_can_be_reached(name):
 
 def test_every_picture_stands_on_the_page_about_states():
     page = (ROOT / "docs/states.md").read_text("utf-8")
-    assert [path.name for path in PICTURES.iterdir() if f"(pictures/{path.name})" not in page] == []
+    assert [path.name for path in PICTURES.glob("*.svg") if f"(pictures/{path.name})" not in page] == []
+
+
+def test_every_picture_of_the_dashboard_stands_on_the_page_that_it_is_for():
+    pages = {
+        name: (ROOT / f"docs/how-to/{name}.md").read_text("utf-8") for name in ("a-day-on-duty", "first-flow-in-a-file")
+    }
+    found = [path.name for path in PICTURES.iterdir() if path.suffix != ".svg"]
+    of_flows = {"dashboard-flow.png", "dashboard-release.png"}
+    assert of_flows < {*found}
+    for name in found:
+        assert f"(../pictures/{name})" in pages["first-flow-in-a-file" if name in of_flows else "a-day-on-duty"], name
 
 
 def test_no_page_needs_a_drawing_program():

@@ -44,6 +44,13 @@ def test_every_route_of_the_api_is_on_the_page_about_http():
     assert told == {route.tag for route in ROUTES if route.path.startswith("/v1/")}
 
 
+def test_what_every_doctor_looks_for_is_on_the_page_about_stores():
+    page = (ROOT / "docs/reference/stores.md").read_text("utf-8")
+    doctors = {path.parent.name for path in (ROOT / "src/twiceproof/stores").glob("*/doctor.py")}
+    assert len(doctors) == 9
+    assert {name for name in doctors if f"<!-- generated: store-checks {name} -->" not in page} == set()
+
+
 def test_every_scheme_of_a_store_and_every_variable_is_told():
     stores, settings = ((DOCS / f"reference/{name}.md").read_text("utf-8") for name in ("stores", "settings"))
     assert [scheme for scheme in OPENERS if f"`{scheme}://" not in stores] == []
@@ -56,7 +63,9 @@ def test_every_variable_that_the_code_names_is_a_setting_or_is_told_to_a_remote_
         for path in (ROOT / "src").rglob("*.py")
         for found in re.findall(r"TWICEPROOF_[A-Z_]+", path.read_text("utf-8"))
     }
-    assert named == {*ENVIRONMENT.values(), "TWICEPROOF_CALLBACK_URL", "TWICEPROOF_EFFECT_KEY"}
+    secret = "TWICEPROOF_CLIENT_SECRET"  # of the application that signs in at a store's service
+    assert named == {*ENVIRONMENT.values(), "TWICEPROOF_CALLBACK_URL", "TWICEPROOF_EFFECT_KEY", secret}
+    assert secret in (DOCS / "reference/stores.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", errors.__all__)
@@ -65,3 +74,16 @@ def test_every_error_says_what_to_do(name):
     row = next(line for line in rows if line.startswith(f"| `{name}` |"))
     _, when, _, move, _ = (cell.strip() for cell in row.strip("|").split("|"))
     assert when and move
+
+
+# Nouns with which the help of a command might begin, instead of what the command does.
+NO_VERBS = {"A", "An", "The", "All", "Each", "This", "What", "How", "Who", "Commands"}
+
+
+def test_the_help_of_every_command_begins_with_one_imperative_sentence():
+    for name, found in commands():
+        first = " ".join((found.help or "").split("\n\n")[0].split())
+        assert first.endswith(".") and ". " not in first, (name, first)
+        verb = first.split()[0].rstrip(",")
+        assert verb.replace("-", "").isalpha() and verb[0].isupper() and verb not in NO_VERBS, (name, first)
+        assert verb.endswith("ss") or not verb.endswith("s"), (name, first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 
@@ -13,6 +14,7 @@ from tools.reference.makers import DOCS
 
 METHODS = {name: method for methods in app_parts().values() for name, method in methods.items()}
 NAMES = [name for name in twiceproof.__all__ if name != "__version__"]
+FUNCTIONS = [name for name in NAMES if inspect.isfunction(getattr(twiceproof, name))]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,27 @@ def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
 def test_what_an_args_block_explains_are_parameters(name: str) -> None:
     explained, parameters = docstring(METHODS[name]).args, inspect.signature(METHODS[name]).parameters
     assert [one for one in explained if one not in parameters] == []
+
+
+@pytest.mark.parametrize("name", [*METHODS, *FUNCTIONS])
+def test_every_parameter_is_explained_where_it_is_declared(name: str) -> None:
+    """An editor shows the docstring alone."""
+    function = METHODS.get(name) or getattr(twiceproof, name)
+    assert [one for one in inspect.signature(function).parameters if not _explains(docstring_of(name), one)] == []
+
+
+def docstring_of(name: str) -> str:
+    """Return the docstring; of `waiting_for`, that of `wait_for`, to which it refers."""
+    found = METHODS.get(name.replace("waiting_for", "wait_for")) or getattr(twiceproof, name)
+    return inspect.getdoc(found) or ""
+
+
+def _explains(text: str, parameter: str) -> bool:
+    return parameter in ("self", "args", "kwargs") or re.search(rf"\b{parameter}\b", text) is not None
+
+
+def test_a_parameter_without_a_word_is_found() -> None:
+    assert _explains("`key`: the key", "key") and not _explains("`monkey` and `keys`", "key")
 
 
 def test_a_docstring_is_read_with_and_without_its_blocks() -> None:

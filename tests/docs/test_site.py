@@ -63,3 +63,10 @@ def test_the_checker_finds_what_another_host_is_asked_for(tmp_path):
     )
     assert len(outside_loads(tmp_path)) == 1
     assert broken(tmp_path.resolve()) == []
+
+
+def test_decisions_are_numbered_without_holes_and_all_listed():
+    pages = sorted(page.name for page in (DOCS / "decisions").glob("0*.md"))
+    assert [page[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
+    listed = re.findall(r"^\| \[\d{4}\]\((.+?)\)", (DOCS / "decisions" / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert listed == pages

@@ -1,4 +1,4 @@
-"""The product proves itself: faults F1 to F23, on real stores and with real processes, each with a control.
+"""Fault tests: F1 to F24, on real stores and with real processes, each with a control.
 
 python -m tests.faults                    everything, and the results written to docs/proof.md
 python -m tests.faults --quick            a tenth of it

@@ -21,7 +21,7 @@ from tests.faults.trial import STORES
 
 PAGE = ROOT / "docs" / "proof.md"
 TENTH = 0.1
-LANES = 1 + (os.cpu_count() or 1)  # each has its waits: for a server to start, for a lease to end
+LANES = 1 + (os.cpu_count() or 1)  # more than cores, since faults often wait: for a server to start, for a lease to end
 
 
 def arguments() -> argparse.Namespace:

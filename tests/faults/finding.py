@@ -1,4 +1,6 @@
-"""What came of one fault: how often it was tried, where it hit, what went wrong, and whether its control bit."""
+"""The results of one fault: how often it was tried, where it hit, what went wrong, and whether its control failed as it
+must.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +10,34 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 OFTEN = 30  # a crash point that was hit less often than this in a full run has proved little
-SELDOM = 3  # in a tenth of it
+SELDOM = 3  # in a short run
 
 
 class Enough(BaseException):
-    """One broken promise was all that was asked for: leaves the fault, past every `except Exception`."""
+    """Ends a fault after the first broken promise, past every `except Exception`."""
 
 
 class Goal(Struct, frozen=True):
-    """At least so many, in this run."""
+    """A minimum for this run."""
 
     least: int
     reached: int
 
 
 class Finding(Struct):
-    """Filled by a fault while it runs; plain data, so that it can be handed from process to process."""
+    """Filled by a fault while it runs; plain data, so that it can be passed between processes."""
 
     number: str
     title: str
     seed: int
     share: float  # of the full run
-    one_is_enough: bool = False  # the first broken promise ends the run: somebody only asks whether there is one
+    one_is_enough: bool = False  # the first broken promise ends the run
     seconds: float = 0.0
     figures: dict[str, Goal] = field(default_factory=dict)  # "kills, SQLite" -> at least 12,000
-    counts: dict[str, int] = field(default_factory=dict)  # what else is worth saying
+    counts: dict[str, int] = field(default_factory=dict)  # further counts
     coverage: dict[str, int] = field(default_factory=dict)  # crash point -> hits
     violations: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)  # what could not be judged: as bad as a violation
+    unknown: list[str] = field(default_factory=list)  # what could not be judged, which counts like a violation
     controls: dict[str, str] = field(default_factory=dict)  # protection taken away -> what went wrong; "" is a failure
     skipped: list[str] = field(default_factory=list)  # and why
 
@@ -51,7 +53,9 @@ class Finding(Struct):
         self.coverage[point] = self.coverage.get(point, 0) + times
 
     def violated(self, what: str) -> None:
-        """Say it so that one can play it again: the store, the seed, the key, what was expected and what was seen."""
+        """Report a violation so that it can be reproduced: the store, the seed, the key, what was expected and what was
+        seen.
+        """
         self.violations.append(what)
         if self.one_is_enough:
             raise Enough
@@ -64,7 +68,7 @@ class Finding(Struct):
 
     @property
     def not_tried(self) -> str:
-        """Why nothing at all was tried, as where this machine lacks a tool; empty: something was."""
+        """Return why nothing was tried, for example because a tool is missing; empty if something was."""
         return "" if self.figures or self.violations or self.unknown else "; ".join(self.skipped)
 
     @property
@@ -72,7 +76,7 @@ class Finding(Struct):
         return not any(self.problems())
 
     def problems(self) -> Iterator[str]:
-        """Each reason not to believe this run."""
+        """Return each reason not to trust this run."""
         yield from self.violations
         yield from (f"unknown: {what}" for what in self.unknown)
         yield from (f"control without effect: {name}" for name, wrong in self.controls.items() if not wrong)
@@ -85,5 +89,5 @@ class Finding(Struct):
                 yield f"hit too seldom: {point}: {hits} of {least}"
 
     def kinds(self) -> Counter[str]:
-        """Violations by how they begin, when there are too many to read."""
+        """Return the violations by their beginnings, if there are too many to read."""
         return Counter(violation.partition(":")[0] for violation in self.violations)

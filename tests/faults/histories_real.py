@@ -17,19 +17,26 @@ from tests.servers.proxy import FaultProxy
 
 MEMBERS, LANES, OPERATIONS, KEYS = 5, 3, 10, 2
 SLACK = 2 * MILLISECOND  # between the clocks of the store and of the processes, within one lease
+MODEL = Model(slack=SLACK)
 UNHEARD = 3  # how often a killed process may have sent what it was about to do
-PATIENCE = 60.0  # for the next word of anybody
+PATIENCE = 60.0  # for the next line of any process
 
 
-def record(store_url: str, seed: int, histories: int, *, blind: bool = False, quiet: bool = False) -> Summary:
-    """So many histories on this store. `blind` takes the fence away, `quiet` the nemesis: controls."""
+def record(
+    *store_urls: str, seed: int, histories: int, blind: bool = False, quiet: bool = False, model: Model = MODEL
+) -> Summary:
+    """Record histories on this store; each process has one of its URLs. `blind` removes the fence, `quiet` the nemesis
+    (controls). `model`: what the store promises.
+    """
     began = time.monotonic()
-    summary = Summary(f"real ({urlsplit(store_url).scheme})", seed)
-    with _by_way_of_a_proxy(store_url) as (url, proxy):
-        crew = Crew(url, seed, MEMBERS, LANES, blind=blind)
-        nemesis = Nemesis(Random(seed), crew, proxy, kills=0 if quiet else max(1, histories // 40))
+    summary = Summary(f"real ({urlsplit(store_urls[0]).scheme})", seed)
+    with contextlib.ExitStack() as stack:
+        ways = [stack.enter_context(_by_way_of_a_proxy(url)) for url in store_urls]
+        proxies = [proxy for _, proxy in ways if proxy is not None]
+        crew = Crew([url for url, _ in ways], seed, MEMBERS, LANES, blind=blind)
+        nemesis = Nemesis(Random(seed), crew, proxies, kills=0 if quiet else max(1, histories // 40))
         try:
-            _Recording(crew, nemesis, summary, histories, quiet=quiet).run()
+            _Recording(crew, nemesis, summary, histories, quiet=quiet, model=model).run()
         finally:
             nemesis.make_good(everything=True)
             crew.close()
@@ -49,7 +56,7 @@ def _by_way_of_a_proxy(url: str) -> Iterator[tuple[str, FaultProxy | None]]:
 
 
 class _Lane:
-    """One history at a time: who still plays, what each is about to do, and what was heard."""
+    """One history at a time: the active members, what each is about to do, and the answers."""
 
     def __init__(self) -> None:
         self.nth = -1
@@ -59,8 +66,11 @@ class _Lane:
 
 
 class _Recording:
-    def __init__(self, crew: Crew, nemesis: Nemesis, summary: Summary, histories: int, *, quiet: bool) -> None:
+    def __init__(
+        self, crew: Crew, nemesis: Nemesis, summary: Summary, histories: int, *, quiet: bool, model: Model
+    ) -> None:
         self.crew = crew
+        self.model = model
         self.nemesis = nemesis
         self.summary = summary
         self.histories = histories
@@ -85,6 +95,8 @@ class _Recording:
         elif line.lane < 0:
             self.crew.ready.add(process)
             self._start_idle_lanes()
+        elif line.broke:
+            raise RuntimeError(f"seed {self.summary.seed}: a member broke: {line.broke}")
         elif line.begun is not None:
             self.lanes[line.lane].begun[process] = line.begun
         elif line.ended is not None:
@@ -96,7 +108,7 @@ class _Recording:
             self._leave(self.lanes[line.lane], process)
 
     def _bury(self, process: Process) -> None:
-        """What it was doing has no answer, and never will have."""
+        """Record that a dead member's operation has no answer."""
         self.crew.replace(process)
         for lane in self.lanes:
             last = lane.begun.pop(process, None)
@@ -113,7 +125,7 @@ class _Recording:
 
     def _judge(self, lane: _Lane) -> None:
         began = time.monotonic()
-        verdict = check(lane.history, model=Model(slack=SLACK))
+        verdict = check(lane.history, model=self.model)
         self.summary.add(lane.history, verdict, f"history {lane.nth} of seed {self.summary.seed}")
         self.summary.checking += time.monotonic() - began
         lane.nth = -1

@@ -42,7 +42,9 @@ def take_seats(mutant: Mutant = HEALTHY) -> list[Seat]:
 
 
 def play(seed: int, mutant: Mutant = HEALTHY) -> list[Operation]:
-    """One history. The same seed gives the same, byte for byte: on stores that remember no other one's clock."""
+    """Run one history. The same seed gives the same history, byte for byte, on stores without a memory of other
+    clocks.
+    """
     rng = Random(seed)
     history: list[Operation] = []
     keys = [f"key{nth}" for nth in range(rng.randint(*KEYS))]

@@ -17,7 +17,6 @@ from tests.faults.planted.catalogue import PLANTS, Catch
 from tests.servers.binaries import postgres_programs, valkey_programs, working
 from twiceproof.version import __version__
 
-MISSING = "F6 is about MariaDB, which Twiceproof does not support yet."
 INTRODUCTION = """\
 Results of the last full run of `make prove`, which writes this page. Each fault is injected into real processes on real
 stores, or into a simulation where the table says so. The effects are counted by processes outside the product and
@@ -62,7 +61,7 @@ class Proof(Struct, frozen=True):
 
 
 def versions() -> dict[str, str]:
-    """Of what was tried, and of what it was tried on."""
+    """Return the versions of the product and of the stores that it was tried on."""
     found = {"Twiceproof": __version__, "Python": platform.python_version(), "SQLite": sqlite3.sqlite_version}
     found["PostgreSQL"] = _first(directory / "postgres" for directory in postgres_programs())
     found["Valkey"] = _first(valkey_programs())
@@ -176,7 +175,6 @@ def _planted(proof: Proof) -> Iterator[str]:
 def _left_out(proof: Proof) -> Iterator[str]:
     yield "## Not tried"
     yield ""
-    yield f"- {MISSING}"
     for finding in proof.findings:
         yield from (f"- {finding.number}: {why}" for why in finding.skipped)
     yield ""

@@ -17,6 +17,7 @@ FAULTS = {
     "F3": "f03_disk_full",
     "F4": "f04_postgres_killed",
     "F5": "f05_valkey_killed",
+    "F6": "f06_mariadb_killed",
     "F7": "f07_network",
     "F8": "f08_clocks",
     "F9": "f09_zombies",
@@ -28,20 +29,27 @@ FAULTS = {
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
     "F17": "f17_relay_killed",
+    "F18": "f18_broker_killed",
+    "F19": "f19_answers_lost",
     "F20": "f20_delivered_again",
     "F21": "f21_lost_effects",
     "F22": "f22_source_truncated",
     "F23": "f23_rebuild_killed",
+    "F24": "f24_storm_elsewhere",
     "H1": "h1_simulated_histories",
     "H2": "h2_real_histories",
-}  # F6 is MariaDB, which is no store of ours yet
+}
 LONGEST_FIRST = [
+    "F24",
     "F1",
     "F16",
     "F17",
     "F20",
+    "F18",
+    "F19",
     "F7",
     "F4",
+    "F6",
     "F9",
     "H1",
     "H2",
@@ -74,7 +82,7 @@ def try_fault(
     *,
     one_is_enough: bool = False,
 ) -> Finding:
-    """In this process."""
+    """Try a fault in this process."""
     fault = module(number)
     finding = Finding(number, fault.TITLE, seed, share, one_is_enough)
     began = time.monotonic()

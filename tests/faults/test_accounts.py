@@ -1,4 +1,4 @@
-"""The accounts of the writers: what is complained of, and what is not."""
+"""The accounts of the writers: which errors are reported, and which are not."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_a_seed_gives_the_same_history_byte_for_byte_and_another_another():
 
 
 def test_histories_hold_every_act_and_every_answer_often():
-    """What never happens is not tested."""
+    """Operations and answers that never occur would not be tested."""
     history = [one for seed in range(SEED, SEED + 90) for one in play(seed)]
     seen = Counter(type(one.act) for one in history) + Counter(type(one.answer) for one in history)
     rare = {kind.__name__: seen[kind] for kind in (*Act.__args__, *Answer.__args__, type(None)) if seen[kind] < 25}

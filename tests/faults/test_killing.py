@@ -1,4 +1,4 @@
-"""The killing itself: processes die where they were told to, and every point is tried."""
+"""The killing itself: processes die at the given points, and every point is tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a finding is worth, and what the page says of it."""
+"""When a finding counts, and what the page says about it."""
 
 from __future__ import annotations
 

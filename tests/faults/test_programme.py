@@ -1,4 +1,4 @@
-"""The tenth of the programme that every test run has: each fault in a process of its own."""
+"""The short run of the programme, which is part of every test run: each fault in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 SEED = 16
 MOST_SEEDS = 5
-TENTH = 0.1
+SHARE = 0.04
+# Of messages a tenth; the others are those where less hits a point too seldom, or misses a planted bug.
+LARGER = dict.fromkeys(("F10", "F17", "F18", "F19", "F20", "F21"), 0.1) | {"F22": 0.05}
 
 
 @pytest.mark.parametrize("number", LONGEST_FIRST)
 def test_the_fault_breaks_no_promise_and_its_controls_bite(number):
-    finding = apart(number, SEED, TENTH)
+    finding = apart(number, SEED, LARGER.get(number, SHARE))
     if finding.not_tried:
         pytest.skip(finding.not_tried)
     for why in finding.skipped:
@@ -28,7 +30,7 @@ def test_the_fault_breaks_no_promise_and_its_controls_bite(number):
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_the_planted_bug_is_caught(name):
-    """A bug that shows only in a race may stay hidden in one short run: a few seeds are tried."""
+    """A bug that shows only in a race may be missed in one short run: a few seeds are tried."""
     for seed in range(SEED, SEED + MOST_SEEDS):
         found = catch(name, seed)
         if found.caught or found.not_tried:

@@ -8,20 +8,34 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from tests.acceptance.places import Place, PostgresPlace, RedisPlace, SqlitePlace
+from tests.faults.more_stores import MORE, MoreServers, place_of
 from tests.servers.keeper import scratch
 
 if TYPE_CHECKING:
-    from tests.servers import PostgresServer, ValkeyServer
+    from tests.servers import MariadbServer, PostgresServer, ValkeyServer
+    from tests.servers.etcd import EtcdCluster
+    from tests.servers.galera import GaleraCluster
 
 STORES = ("sqlite", "postgres", "valkey")
-NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "valkey": "Valkey"}
+NAMES = {
+    "sqlite": "SQLite",
+    "postgres": "PostgreSQL",
+    "valkey": "Valkey",
+    "mariadb": "MariaDB",
+    "galera": "Galera",
+    "etcd": "etcd",
+    "dynamodb": "DynamoDB (ministack)",
+    "azure-table": "Azure Table (Azurite)",
+    "dataverse": "Dataverse (our simulator)",
+    "sharepoint": "SharePoint (our simulator)",
+}
 
 
 class Trial:
-    """One fault's run. Servers are started when first asked for, and are nobody else's."""
+    """One fault's run. Servers are started at first use, and are not shared."""
 
     def __init__(
         self, seed: int, share: float = 1.0, stores: tuple[str, ...] = STORES, say: Callable[[str], None] = print
@@ -33,9 +47,10 @@ class Trial:
         self._stack = contextlib.ExitStack()
         self._postgres: PostgresServer | None = None
         self._valkey: ValkeyServer | None = None
+        self.more = MoreServers(self._stack)
 
     def __enter__(self) -> Self:
-        """The whole run is on a disk, with its fsync; a part of it in memory."""
+        """A full run is on a disk, with fsync; a short one is in memory."""
         root = scratch(disk=self.share >= 1.0)
         self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="prove-", dir=root)))
         return self
@@ -44,11 +59,11 @@ class Trial:
         self._stack.close()
 
     def times(self, full: int, least: int = 1) -> int:
-        """So many of what a full run has, by our share of it."""
+        """Return this run's share of a full run's number."""
         return max(least, round(full * self.share))
 
     def dice(self, *what: object) -> random.Random:
-        """The same for the same seed, whatever else is thrown in between."""
+        """Return dice that are the same for the same seed, independent of other dice."""
         return random.Random(hashlib.sha256(repr((self.seed, *what)).encode()).digest())
 
     # -- stores ----------------------------------------------------------------------------------
@@ -69,20 +84,41 @@ class Trial:
             self._valkey = self._stack.enter_context(ValkeyServer())
         return self._valkey
 
+    @property
+    def mariadb(self) -> MariadbServer:
+        return cast("MariadbServer", self.more.mariadb)
+
+    @property
+    def galera(self) -> GaleraCluster:
+        return cast("GaleraCluster", self.more.galera)
+
+    @property
+    def etcd(self) -> EtcdCluster:
+        return cast("EtcdCluster", self.more.etcd)
+
+    def stores_and(self, *more: str) -> tuple[str, ...]:
+        """A run on the usual stores has the first of the others, too; a full one has all of them."""
+        if self.stores != STORES:
+            return self.stores
+        return (*self.stores, *(more if self.share >= 1 else more[:1]))
+
     @contextlib.contextmanager
     def place(self, store: str) -> Iterator[Place]:
-        """An empty store of that kind, with a clock that can be moved and an outside that is counted."""
-        with tempfile.TemporaryDirectory(dir=self.directory) as here:
-            yield self._place(store, Path(here))
+        """Return an empty store of that kind, with a clock that can be moved and counted effects."""
+        with tempfile.TemporaryDirectory(dir=self.directory) as here, self._place(store, Path(here)) as place:
+            place.app().close()  # creates the schema
+            yield place
 
-    def _place(self, store: str, here: Path) -> Place:
-        if store == "sqlite":
+    @contextlib.contextmanager
+    def _place(self, store: str, here: Path) -> Iterator[Place]:
+        if store in MORE:
+            with place_of(store, self.more, here) as place:
+                yield place
+        elif store == "sqlite":
             (here / "clock").write_text("0")
-            return SqlitePlace("", here)
-        if store == "postgres":
-            place: Place = PostgresPlace(self.postgres.create_database(), here)
+            yield SqlitePlace("", here)
+        elif store == "postgres":
+            yield PostgresPlace(self.postgres.create_database(), here)
         else:
             self.valkey.empty()
-            place = RedisPlace(self.valkey.url, here)
-        place.app().close()  # creates what there is to create
-        return place
+            yield RedisPlace(self.valkey.url, here)

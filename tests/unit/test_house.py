@@ -20,16 +20,42 @@ SHORT_MODULES = {
     "claims.blobs.s3": "a technology",
     "flows.engine.drift": "pure decisions are apart from what carries them out",
     "flows.ordering.turns": "what the engine asks of ordering, which is above the engine",
-    "flows.transaction_deadline": "one thread for all transactions of a process",
     "prove.fixture": "pytest loads the plugin in every session; the fixture's imports come later",
     "prove.worlds.files": "one file for each kind of world",
+    "server.routes.acts": "one file for each noun of the API",
     "server.routes.callbacks": "one file for each noun of the API",
+    "server.routes.duplicates": "one file for each noun of the API",
+    "server.routes.external_ids": "one file for each noun of the API",
+    "server.routes.search": "one file for each noun of the API",
+    "server.routes.forks": "one file for each noun of the API",
     "server.routes.health": "one file for each noun of the API",
+    "server.routes.schedules": "one file for each noun of the API",
     "server.routes.webhooks": "one file for each noun of the API",
+    "server.ui.pages.acts": "one file for each noun of the dashboard",
+    "server.routes.workers": "one file for each noun of the API",
+    "server.ui.pages.access": "one file for each noun of the dashboard",
+    "server.ui.pages.claims": "one file for each noun of the dashboard",
+    "server.ui.pages.live": "one file for each noun of the dashboard",
+    "server.ui.pages.duplicates": "one file for each noun of the dashboard",
+    "server.ui.pages.search": "one file for each noun of the dashboard",
+    "stores.azure_table.doctor": "the files of a technology have the same names",
+    "stores.azure_table.engine": "the files of a technology have the same names",
+    "stores.dynamodb.engine": "the files of a technology have the same names",
+    "stores.etcd.engine": "the files of a technology have the same names",
     "stores.sqlite.bulk": "the files of a technology have the same names",
     "stores.sqlite.notify": "the files of a technology have the same names",
+    "stores.azure_table.batch": "a protocol, apart from what errors mean",
 }
 LONG_MODULES: dict[str, str] = {}
+
+# Modules that start a thread which is none of the kinds in `threads.py`, each with the reason.
+OWN_THREADS = {
+    "brokers.kafka_group": "polls from the start to the end of a membership",
+    "flows.engine.step_timeout": "an attempt that may outlive its time-out, registered before it begins",
+    "flows.parallel.gather": "branches: joined, and begun as far as threads can be had",
+    "reconcile.readers": "reads ahead of its run, in the run's context",
+    "server.serve": "a worker: begins after the server's sockets are open",
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +82,12 @@ def test_a_short_module_with_one_importer_is_part_of_its_importer(tree: SourceTr
 def test_no_module_is_long(tree: SourceTree) -> None:
     found = {_short(name): lines for name, lines in tree.lines.items() if lines > LONG}
     assert {name: lines for name, lines in found.items() if name not in LONG_MODULES} == {}
+
+
+def test_a_thread_is_one_of_the_kinds_of_threads_or_has_a_reason(tree: SourceTree) -> None:
+    starting = {_short(name) for name, path in tree.paths.items() if "threading.Thread(" in path.read_text("utf-8")}
+    shipped = {name for name in starting if name.partition(".")[0] not in ("demo", "prove", "threads")}
+    assert shipped == set(OWN_THREADS)
 
 
 def test_no_modules_import_one_another_while_they_are_loaded(tree: SourceTree) -> None:

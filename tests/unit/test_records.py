@@ -28,13 +28,13 @@ def sources() -> str:
 
 
 def registered() -> set[str]:
-    return set(re.findall(r'record_kind\(\s*"([a-z]+)"', sources()))
+    return set(re.findall(r'record_kind\(\s*"([a-z-]+)"', sources()))
 
 
 def test_every_kind_of_record_is_registered() -> None:
     """A kind that is written as a bare text would never be swept, nor encrypted with a new key."""
-    bare = set(re.findall(r'\b(?:\w+_)?(?:KIND|LOCK) = (?:"[^"]*", )?"([a-z]+)"', sources()))
-    bare |= set(re.findall(r'Address\([^()\n]+, "([a-z]+)", ', sources()))
+    bare = set(re.findall(r'\b(?:\w+_)?(?:KIND|LOCK) = (?:"[^"]*", )?"([a-z-]+)"', sources()))
+    bare |= set(re.findall(r'Address\([^()\n]+, "([a-z-]+)", ', sources()))
     assert bare <= NEVER_STORED
     assert {"run", "claim", "step", "token", "signing", "undo", "external"} <= registered()
 
@@ -53,8 +53,8 @@ def test_kinds_are_told_apart_by_how_they_are_removed() -> None:
     from twiceproof import App  # noqa: F401 - loads every owner
 
     assert set(kinds_beside_runs()) == {"step", "arrival", "approval", "evidence", "resource", "undo"}
-    swept = {"run", "claim", "evidence", "resource", "link", "letter", "mark", "duplicates", "notice", "worker"}
-    swept |= {"external", "callback", "runid", "message", "finding"}
+    swept = {"run", "claim", "evidence", "resource", "link", "dead-letter", "mark", "duplicates", "notice", "worker"}
+    swept |= {"external", "callback", "runid", "message", "finding", "tail", "act", "session", "form", "login"}
     assert set(expiring_kinds()) == swept
     assert expiring_kinds()[0] == "run"  # with what lies beside it, before that is looked at by itself
 

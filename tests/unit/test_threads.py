@@ -11,7 +11,15 @@ import pytest
 
 from twiceproof import App
 from twiceproof import threads as forks
-from twiceproof.threads import LONGEST_REST, AdaptiveSpin, BackgroundThread, SerialThread, ThreadRun, at_fork
+from twiceproof.threads import (
+    LONGEST_REST,
+    AdaptiveSpin,
+    BackgroundThread,
+    SerialThread,
+    ThreadGroup,
+    ThreadRun,
+    at_fork,
+)
 
 PATIENT = 20.0
 
@@ -427,3 +435,13 @@ def test_a_server_that_has_become_quick_is_looked_at_again_each_time():
     waited = next(nth for nth in range(LONGEST_REST + 1) if looks_for(spin, 1))
     assert waited > 0
     assert [looks_for(spin, 1) for _ in range(3)] == [1, 1, 1]
+
+
+def test_threads_that_are_waited_for_together_are_counted_until_they_end():
+    group, going_on = ThreadGroup(), threading.Event()
+    assert group.join(0.0) == 0
+    for number in range(3):
+        group.start(going_on.wait if number else str, f"part-{number}")
+    assert group.join(0.01) == 2
+    going_on.set()
+    assert group.join(PATIENT) == 0

@@ -8,9 +8,9 @@ import pytest
 
 from tests.contracts.sources.keys import certificate
 from twiceproof import App, ForgottenEarlyWarning, body_hash, env
-from twiceproof.inbound.admit import replay_letter
 from twiceproof.inbound.dead_letters import letters
 from twiceproof.inbound.hook import warn_if_forgotten_early
+from twiceproof.inbound.replay import replay_letter
 from twiceproof.inbound.sources import SOURCES, find_source
 from twiceproof.keys.duration import seconds
 from twiceproof.operations import block
@@ -122,7 +122,7 @@ def test_a_letter_of_a_source_with_its_id_in_a_header_can_be_replayed(app, taken
     (letter,) = block(letters(app.store, "default"))
     assert "sha256=" not in str(letter)
     broken[0] = False
-    (admitted,) = block(replay_letter(app.parts, app.hooks, letter.id))
+    (admitted,) = block(replay_letter(app.runtime, app.hooks, letter.id))
     assert admitted.outcome == "new"
     assert b"duplicate" in deliver(app, sent).body
 

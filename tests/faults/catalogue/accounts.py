@@ -1,4 +1,4 @@
-"""What the writers wrote down, held against what the store says when it is asked again."""
+"""Compares the writers' own notes, kept outside of the product, with the store's answers afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE = 64
 
 
 class Accounts(Struct):
-    """By key, from files that the product cannot write."""
+    """The notes of each key's callers, from files that the product cannot write."""
 
     asked: set[str] = field(default_factory=set)
     done: Counter[str] = field(default_factory=Counter)
@@ -31,7 +31,7 @@ class Accounts(Struct):
     fell: dict[str, str] = field(default_factory=dict)
 
     def complaints(self) -> Iterator[str]:
-        """What must never be, whatever the store says."""
+        """Return the errors that the notes alone show."""
         yield from (f"fell: {writer}: {why}" for writer, why in self.fell.items())
         for key, times in self.done.items():
             if times > 1:
@@ -42,7 +42,7 @@ class Accounts(Struct):
             if not self.done[key]:
                 yield f"answered without work: {key}: heard {said!r}, saw no effect"
         for key, error in self.unknown.items():
-            if error != "StoreUnavailable":  # nobody else asks for this key, and no lease lapses
+            if error != "StoreUnavailable":  # no other caller uses this key, and no lease lapses
                 yield f"took itself for another: {key}: {error}"
         for key, drawn in self.fences.items():
             pairs = itertools.pairwise(drawn)
@@ -71,7 +71,7 @@ def read_accounts(place: Place) -> Accounts:
 
 
 def ask_again(place: Place, accounts: Accounts) -> list[str]:
-    """Everything is asked for once more, by a process of its own, after whatever was held has lapsed."""
+    """Call with every key once more, in a separate process, after all leases have lapsed."""
     pass_time(place, LEASE + 1)
     child = Child(lambda child: child.tell(asyncio.run(asked_again(place, sorted(accounts.asked)))))
     told: dict[str, Any] | None = child.hear()
@@ -81,7 +81,7 @@ def ask_again(place: Place, accounts: Accounts) -> list[str]:
 
 
 async def asked_again(place: Place, keys: list[str]) -> dict[str, Any]:
-    """What is answered now, and what is done for it."""
+    """Return the answers now, and the effects caused by asking."""
     answers: dict[str, str] = {}
     done: Counter[str] = Counter()
     left = iter(keys)
@@ -100,7 +100,7 @@ async def asked_again(place: Place, keys: list[str]) -> dict[str, Any]:
 
 
 def compared(accounts: Accounts, answers: dict[str, str], done: Counter[str]) -> Iterator[str]:
-    """What was answered must be answered alike and not be done again. The rest must be done, or wait for a person."""
+    """Compare: a key that was answered must get the same answer without new work. Others must be done, or in review."""
     for key in sorted(accounts.asked):
         again = answers[key]
         if key in accounts.heard and again != accounts.heard[key]:

@@ -21,7 +21,7 @@ from twiceproof.stores.grouped import GroupedStore
 __all__ = ["HOUR", "SHIFTS", "Scenes", "WorkerClock"]
 
 HOUR, LEASE, SLACK = 3_600.0, 600.0, 120.0  # slack for a slow machine
-SHIFTS = {  # a worker's clock before its work, and from the middle of it; the other one's is off the other way
+SHIFTS = {  # offset of a worker's clock before its work, and from the middle on; the other's has the opposite sign
     "an hour ahead": (HOUR, HOUR),
     "an hour behind": (-HOUR, -HOUR),
     "five minutes ahead": (300.0, 300.0),
@@ -33,7 +33,7 @@ ZONES = {"Europe/Paris": "30 2 * * *", "America/New_York": "30 1 * * *", "Austra
 
 
 class WorkerClock(ShiftedClock):
-    """One worker's own. Time can go by on it; who sets it moves its hands only."""
+    """One worker's own clock. Time that passes moves both readings; setting it moves only the wall time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,11 +46,12 @@ class WorkerClock(ShiftedClock):
 
 
 class Scenes:
-    """In one store, with two workers. Each scene yields what went wrong in it."""
+    """Scenes with two workers on one store. Each yields its errors."""
 
     def __init__(self, place: Place, wrap: Callable[[Any, WorkerClock], Any] = lambda engine, clock: engine) -> None:
         self.place = place
         self.wrong: list[str] = []
+        self.fence_before = 0
         self.mine, self.other = self._open(wrap), self._open(wrap)
 
     def _open(self, wrap: Callable[[Any, WorkerClock], Any]) -> App:
@@ -88,7 +89,7 @@ class Scenes:
         return found.fence if found else 0
 
     def guarded(self, app: App, name: str, meanwhile: Callable[[], object] = lambda: None, **options: Any) -> Any:
-        """Call it in a context of its own: nobody is inside somebody else's work."""
+        """Call it in a context of its own, so that it does not count as part of the caller's work."""
 
         @app.once(key="order:{number}", name=name, lease=LEASE, **options)
         def work(number: int) -> str:
@@ -101,7 +102,7 @@ class Scenes:
     # -- scenes: workers -------------------------------------------------------------------------
 
     def lease(self) -> None:
-        """Held is held until the store says otherwise."""
+        """A claim is held by the store's time, independent of the workers' clocks."""
 
         def rivals() -> None:
             self._set(self.during)
@@ -114,21 +115,21 @@ class Scenes:
         self.expect("effects", 1, self.effects("lease"))
 
     def heartbeat(self) -> None:
-        """Work that takes four leases keeps its claim: beats go by a clock that nobody sets."""
+        """Work that takes four leases keeps its claim: heartbeats follow the monotonic clock, which is not set."""
 
         def long() -> None:
             self._set(self.during)
             for _ in range(6):
                 pass_time(self.place, LEASE * 0.7)
                 self.mine.clock.pass_(LEASE * 0.7)
-                self.mine.parts.heartbeat.beat()
+                self.mine.runtime.heartbeat.beat()
             self.expect("while it works", "InProgress", named(self.guarded(self.other, "heartbeat")))
 
         self.expect("holder", "heartbeat 1", self.guarded(self.mine, "heartbeat", long))
         self.expect("effects", 1, self.effects("heartbeat"))
 
     def expiry(self) -> None:
-        """A key is kept as long as the store's time says, whoever sweeps."""
+        """A key is kept by the store's time, independent of the sweeping worker's clock."""
         self.expect("first", "expiry 1", self.guarded(self.mine, "expiry", keep=HOUR / 2))
         self._set(self.during)
         pass_time(self.place, HOUR / 2 - SLACK)
@@ -164,40 +165,40 @@ class Scenes:
     # -- scenes: the database --------------------------------------------------------------------
 
     def jump_ahead(self) -> None:
-        """The lease is over before its time. What is unknown is not repeated, and who lost its claim cannot write."""
-        safe = "safe" if self.number % 2 else "never"
+        """Leases end too early. An unknown outcome is not repeated, and a holder that lost its claim cannot write."""
+        safe = "safe" if self.number // len(SCENES) % 2 else "never"
+        name = f"ahead-{safe}"
 
         def jump() -> None:
             pass_time(self.place, LEASE + 1)
-            taken = named(self.guarded(self.other, "ahead", repeat=safe))
-            self.expect("the other", "ahead 2" if safe == "safe" else "NeedsReview", taken)
+            taken = named(self.guarded(self.other, name, repeat=safe))
+            self.expect("the other", f"{name} 2" if safe == "safe" else "NeedsReview", taken)
 
-        self.expect("holder", "ClaimLost", named(self.guarded(self.mine, "ahead", jump, repeat=safe)))
-        last = self.guarded(self.other, "ahead", repeat=safe)
-        self.expect("afterwards", "ahead 2" if safe == "safe" else "NeedsReview", named(last))
-        self.expect("effects", 2 if safe == "safe" else 1, self.effects("ahead"))
+        self.expect("holder", "ClaimLost", named(self.guarded(self.mine, name, jump, repeat=safe)))
+        last = self.guarded(self.other, name, repeat=safe)
+        self.expect("afterwards", f"{name} 2" if safe == "safe" else "NeedsReview", named(last))
+        self.expect("effects", 2 if safe == "safe" else 1, self.effects(name))
 
     def jump_back(self) -> None:
         """What is done stays done, what is held stays held, and numbers still grow."""
 
-        before: list[int] = []
-
         def jump() -> None:
-            before.append(self.fence("back"))
+            self.fence_before = self.fence("back")
             pass_time(self.place, -HOUR)
             self._set(self.during)
             self.expect("held", "InProgress", named(self.guarded(self.other, "back")))
             self.expect("another", "besides 1", self.guarded(self.other, "besides"))
 
         self.expect("holder", "back 1", self.guarded(self.mine, "back", jump))
-        self.expect("fence grew", True, self.fence("back") > before[0])  # of one key: lanes of Redis count apart
+        grew = self.fence("back") > self.fence_before  # of one key: Redis has a counter for each lane
+        self.expect("fence grew", True, grew)
         self.expect("done", "back 1", self.guarded(self.other, "back"))
         pass_time(self.place, HOUR)
         self.expect("and again", "back 1", self.guarded(self.other, "back"))
         self.expect("effects", 1, self.effects("back"))
 
     def ahead_for_a_while(self) -> None:
-        """What was started meanwhile is carried out when the clock is right again, and a schedule goes on."""
+        """Runs started meanwhile are carried out when the clock is right again, and a schedule continues."""
         for app in (self.mine, self.other):
             app.flow(key="order:{number}", name="while-ahead")(self._while_ahead)
             app.every("1m", name=f"minutely-{self.number}")(self._minutely)
@@ -223,7 +224,7 @@ class Scenes:
         self.do("minutely")
 
     def daylight(self) -> None:
-        """On the day that clocks change, a nightly schedule has one run."""
+        """On the day of a clock change, a nightly schedule has one run."""
         zone, when = list(ZONES.items())[self.number % len(ZONES)]
         change = self._next_change(ZoneInfo(zone))
         pass_time(self.place, change - 13 * HOUR - self._now())
@@ -244,7 +245,7 @@ class Scenes:
         return self.mine.store.scan("none").block().now
 
     def _next_change(self, zone: ZoneInfo) -> float:
-        """When the clocks of that zone change next, at least a day from now, to the hour."""
+        """Return the next clock change of that zone, at least a day from now, to the hour."""
         moment = (self._now() // HOUR + 24) * HOUR
         while offset(zone, moment) == offset(zone, moment - HOUR):
             moment += HOUR

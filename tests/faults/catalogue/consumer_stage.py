@@ -1,8 +1,8 @@
-"""Queues in a file, consumers that die where they are told to, and what became of each message."""
+"""Queues in a file, consumers that die at a given point, and the outcome of each message."""
 
 from __future__ import annotations
 
-import asyncio  # what is loaded before a fork is not loaded by each child
+import asyncio  # imported before forks, so that children need not import them
 import contextlib
 import sqlite3
 from collections import Counter
@@ -37,7 +37,7 @@ At = Callable[[str], None]
 
 
 class FileQueue:
-    """A broker whose queues are a file. A process that opens it is delivered everything that is not settled."""
+    """A broker whose queues are a file. A process that opens it receives everything that is not settled."""
 
     dedupe = 0.0
 
@@ -122,18 +122,18 @@ class ConsumerStage:
         queue.end()
 
     def consume(self, case: str, way: str, point: str) -> None:
-        """Consume one queue, and die at this point."""
+        """Consume one queue, and die at the given point."""
         self.read(case, way, lambda reached: die() if reached == point else None)
 
     def recover(self, cases: Sequence[tuple[str, str, str]]) -> None:
-        """Long after: what was not settled is delivered again, and leases are over."""
+        """Consume again after all leases have ended: what was not settled is delivered again."""
         for case, way, _ in cases:
             self.read(case, way, lambda reached: None)
 
     def read(self, case: str, way: str, at: At) -> None:
         with self.app(case, way) as app, _telling(at):
             queue = FileQueue(self.place, at)
-            reader = QueueReader(app.parts, app.consumers[f"main/{case}"], lambda: OpenedBroker(queue))
+            reader = QueueReader(app.runtime, app.consumers[f"main/{case}"], lambda: OpenedBroker(queue))
             while reader.round(0.0) or reader._held:
                 if reader._held:
                     reader._wait_for_answers()
@@ -169,7 +169,7 @@ class ConsumerStage:
 
 @contextlib.contextmanager
 def _telling(at: At) -> Iterator[None]:
-    """Tell what an admission is about to do, and has just done."""
+    """Report what an admission is about to do, and has just done."""
     start, call = QueueAdmission._start, InlineAdmission._call
 
     def started(self: Any, event: Any) -> Any:
@@ -200,7 +200,7 @@ def _telling(at: At) -> Iterator[None]:
 
 
 class DealtQueue:
-    """A broker that delivers what it was dealt, in that order. What is requeued comes last."""
+    """A broker that delivers given messages in their order. Requeued ones come last."""
 
     dedupe = 0.0
 
@@ -221,20 +221,20 @@ class DealtQueue:
         return []
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
 
 def random_key(order: dict[str, Any]) -> str:
-    """The key of the control: another one for each delivery."""
+    """The key function of the control: a different key for each delivery."""
     return f"{order['id']}-{uuid4().hex[:8]}"
 
 
 def consume_dealt(place: Place, numbers: Sequence[int], *, control: bool = False) -> dict[str, int]:
-    """Consume what was dealt to this process; return the outcomes."""
+    """Consume the deliveries given to this process; return the outcomes."""
     stage = ConsumerStage(place)
     with stage.app("dealt", RUN, key=random_key if control else "{order[id]}") as app:
         queue = DealtQueue(numbers)
-        reader = QueueReader(app.parts, app.consumers["main/dealt"], lambda: OpenedBroker(queue))
+        reader = QueueReader(app.runtime, app.consumers["main/dealt"], lambda: OpenedBroker(queue))
         while reader.round(0.0) or reader._held:
             if reader._held:
                 reader._wait_for_answers()

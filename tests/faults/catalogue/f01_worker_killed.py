@@ -1,4 +1,4 @@
-"""F1: a worker killed before, unheard after, and right after each boundary of the ledger, and again in the recovery."""
+"""F1: a worker killed before, in and after each commit of the ledger, and once more while another one recovers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from twiceproof.effects import repeat
 TITLE = "a worker killed at each boundary of the ledger"
 KILLS = {"sqlite": 12_000, "postgres": 3_000, "valkey": 3_000}
 AGAIN = 2_000  # of these, while another kill is being recovered from
-SHARE_AGAIN = 0.18  # of the cases; where there is nothing left to commit, nobody dies
-SHORTER = 0.35  # of its share of the kills is in a short run: a process for each is what costs most in all of it
+SHARE_AGAIN = 0.18  # of the cases; where nothing is left to commit, no process dies
+SHORTER = 0.35  # of its share is in a short run: one process per kill is the most expensive part
 ROTATE_EVERY = 4  # rounds
 NOT_YET = "inbox insert, reconcile read and write: the product does not have them yet; the outbox is F17's"
 
@@ -44,7 +44,7 @@ def kill(trial: Trial, finding: Finding, store: str, least: int) -> int:
         if scene not in scenes:
             points = ", ".join(point.name for point in scene.points)
             finding.skipped.append(f"{points}, {NAMES[store]}: it has no transactions of a user's own")
-    total = Total(trial, store)
+    total = Total(trial, store, finding)
     for number in count():
         dice = trial.dice("F1", store, number)
         cases = some(list(drawn(scenes, dice)), least - total.played.kills, dice)
@@ -53,7 +53,7 @@ def kill(trial: Trial, finding: Finding, store: str, least: int) -> int:
             total.add(f"rotation {number}", lambda place: Rotation(place).play())
         if total.played.kills >= least or total.played.unknown:
             break
-    total.tell(finding)
+    total.tell()
     finding.reach(f"kills, {NAMES[store]}", least, total.played.kills)
     return total.played.again
 
@@ -63,7 +63,7 @@ def played(scenes: Sequence[type[Scene]], cases: Sequence[Case], place: Place) -
 
 
 def drawn(scenes: Sequence[type[Scene]], dice: random.Random) -> Iterator[Case]:
-    """Every point in every position; which of them die again, and where, is drawn."""
+    """Every point in every position. Which recoveries are killed as well, and where, is drawn at random."""
     orders = count(1)
     for scene in scenes:
         for point in scene.points:
@@ -73,7 +73,7 @@ def drawn(scenes: Sequence[type[Scene]], dice: random.Random) -> Iterator[Case]:
 
 
 def some(cases: list[Case], most: int, dice: random.Random) -> list[Case]:
-    """The last round needs no more than what is left to be done: as many in a row, from anywhere."""
+    """Return cases for the last round: the number that is left, consecutive from a random start."""
     if most >= len(cases):
         return cases
     first = dice.randrange(len(cases) - most + 1)
@@ -81,7 +81,7 @@ def some(cases: list[Case], most: int, dice: random.Random) -> list[Case]:
 
 
 def control(trial: Trial, finding: Finding) -> None:
-    """Without the intent, what was cut off between effect and record is done again, blindly."""
+    """Without the recorded start, work killed between its effect and its record is done again."""
     scenes = [scene for scene in SCENES if scene.name == "errand"]
     cases = [case for case in drawn(scenes, trial.dice("control")) if case.point.startswith("effect of a step never")]
 

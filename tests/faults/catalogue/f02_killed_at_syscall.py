@@ -17,7 +17,7 @@ from tests.faults.trial import NAMES, Trial
 from twiceproof.effects import repeat
 
 TITLE = "a worker killed at its n-th system call"
-RUNS = 60  # in each store; every n of every kind of call among them
+RUNS = 60  # in each store, including every n of every kind of call
 ROUND = 30
 
 
@@ -27,7 +27,7 @@ def run(trial: Trial, finding: Finding) -> None:
         return
     killed = 0
     for store in trial.stores:
-        total = Total(trial, store)
+        total = Total(trial, store, finding)
         calls = drawn(counts(trial, store), trial.share >= 1, trial.times(RUNS), trial.dice("F2", store))
         for first in range(0, len(calls), ROUND):
             some = calls[first : first + ROUND]
@@ -35,7 +35,7 @@ def run(trial: Trial, finding: Finding) -> None:
         for call, times in total.played.hits.items():
             finding.hit(f"{NAMES[store]}: {call}", times)
         total.played.hits.clear()
-        total.tell(finding)
+        total.tell()
         killed += total.played.kills
         finding.count(f"kills, {NAMES[store]}", total.played.kills)
     finding.reach("runs killed at a system call", trial.times(50 * len(trial.stores)), killed)
@@ -56,17 +56,17 @@ def counts(trial: Trial, store: str) -> dict[str, int]:
 
 
 def drawn(made: dict[str, int], whole: bool, least: int, dice: random.Random) -> list[Call]:
-    """Every n of each kind, and all of them again until there are enough; of a part of the run, some of each kind."""
+    """Every n of each kind of call, repeated until there are enough; in a short run some of each kind."""
     calls: list[Call] = []
     for name, times in made.items():
-        enough = max(least // len(made), 2 * (OFTEN if whole else SELDOM))  # some live: not every run makes every call
+        enough = max(least // len(made), 2 * (OFTEN if whole else SELDOM))  # some survive: not all runs make all calls
         ns = [nth for _ in range(-(-enough // times)) for nth in range(1, times + 1)]
         calls += [Call(name, nth) for nth in (ns if whole else dice.sample(ns, enough))]
     return calls
 
 
 def control(trial: Trial, finding: Finding) -> None:
-    """Without the intent, one of these kills comes between the effect and its record, and it is done again."""
+    """Without the recorded start, one of these kills comes between the effect and its record, and it is done again."""
     store = trial.stores[0]
     name = CALLS[store][0]
     made = counts(trial, store)[name]

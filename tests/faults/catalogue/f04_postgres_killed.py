@@ -40,8 +40,8 @@ class UncheckedPlace(PostgresPlace):
 
 
 def control(trial: Trial, finding: Finding) -> None:
-    """Several times, if need be: ten seconds after it was written even a lazy log is on the disk, and on a busy machine
-    they may pass before the server is killed.
+    """Tried several times if necessary: after ten seconds even a lazy log is on disk, and a busy machine may need that
+    long to kill the server.
     """
     with PostgresServer(LAZY) as server:
         tries = (_lost(trial, server, nth) for nth in range(CONTROL_TRIES))
@@ -53,7 +53,7 @@ def _lost(trial: Trial, server: PostgresServer, nth: int) -> str:
     here.mkdir()
     place = UncheckedPlace(server.create_database(), here)
     place.app().close()
-    server.restart()  # the schema is old news when the server dies
+    server.restart()  # the schema is on disk before the server dies
     siege = Siege(place, server, trial.dice(f"F4 control {nth}"), "lazy PostgreSQL")
     wrong = siege.lay(CONTROL_KILLS, between=(200, 300))
     lost = sum(complaint.startswith(("acknowledged and lost", "done twice", "done again")) for complaint in wrong)

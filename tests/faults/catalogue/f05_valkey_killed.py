@@ -1,4 +1,4 @@
-"""F5: `kill -9` of Valkey while four processes write to it, and replicas that are promoted over its head."""
+"""F5: `kill -9` of Valkey while four processes write to it, and replicas that are promoted in its place."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def promoted(trial: Trial, finding: Finding) -> None:
 
 
 def trusting(trial: Trial, finding: Finding) -> None:
-    """The protection taken away: whoever answers at the address is believed."""
+    """The protection taken away: a server that took over is used without being checked."""
     with contextlib.closing(Promotions(trial.dice("F5 trusting"), strict=False)) as pair:
         for nth in range(CONTROL_PROMOTIONS):
             pair.turn(nth)

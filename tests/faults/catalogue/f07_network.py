@@ -52,7 +52,7 @@ def run(trial: Trial, finding: Finding) -> None:
 
 @contextlib.contextmanager
 def impatient() -> Iterator[None]:
-    """Answers are given up on early, so that a fault costs a third of a second and not ten."""
+    """Shorten the time-outs, so that a fault takes a third of a second instead of ten."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(postgres, "PATIENCE", ANSWER)
         patch.setattr(postgres, "SIDE_PATIENCE", ANSWER)
@@ -83,9 +83,9 @@ def judged(place: Place, accounts: Accounts) -> list[str]:
 
 
 class Forgetful(GroupedStore):
-    """The protection taken away: a conflict after a lost answer is taken at its word."""
+    """The protection taken away: after a lost answer, a conflict with one's own write counts as another caller's."""
 
-    def _recognise(self, batch: Batch, answer: Outcome) -> Outcome:
+    def _recognise_lost_acknowledgement(self, batch: Batch, answer: Outcome) -> Outcome:
         return answer
 
 
@@ -115,7 +115,7 @@ def served(folder: Path) -> Iterator[HttpShop]:
 
 
 def remembered(shop: HttpShop, accounts: Accounts) -> Iterator[str]:
-    """Asked again on a quiet network, by somebody else."""
+    """Ask again as another caller, without trouble on the network."""
     for key in sorted(accounts.asked):
         heard = shop("PUT", f"/v1/claims/network/{quote(key, safe='')}", {"payload": {"key": key}})
         if key in accounts.heard and (heard.status, heard["result"]) != (200, accounts.heard[key]):
@@ -128,7 +128,7 @@ def remembered(shop: HttpShop, accounts: Accounts) -> Iterator[str]:
 
 
 def let_loose(trial: Trial, finding: Finding | None, where: str, plan: Plan, lane: Callable[[int], Lane]) -> list[str]:
-    """All the runs, on several lanes at once, as most of the time is spent waiting."""
+    """Do all the runs on several lanes at once, since most of the time is spent waiting."""
     lanes: SimpleQueue[Lane] = SimpleQueue()
     opened = [lane(nth) for nth in range(min(LANES, len(plan)))]
     for one in opened:

@@ -1,7 +1,7 @@
-"""F10: the power goes at any moment: what was not synced is lost, out of order or torn; what was acknowledged is there.
+"""F10: the power fails at any moment: unsynced writes are lost, reordered or torn; acknowledged ones are there.
 
-The writes and syncs are those of the real engine in a real process, recorded by strace, not those of a stand-in. They
-are cut afterwards, and what is left is opened with the product itself.
+The writes and syncs are those of the real engine in a real process, recorded by strace. The recording is cut
+afterwards, and what is left is opened with the product itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def run(trial: Trial, finding: Finding) -> None:
 
 
 def cut_tape(trial: Trial, finding: Finding, number: int, durability: str, cuts: int) -> int:
-    """Record once, cut at many moments. What chance leaves of one moment is another thing each time."""
+    """Record once, and cut the recording at many moments. What remains of unsynced writes is drawn anew each time."""
     with tempfile.TemporaryDirectory(dir=MEMORY, prefix="prove-") as name:
         here = Path(name)
         tape = record(here, durability, CALLS)
@@ -71,7 +71,7 @@ def cut_tape(trial: Trial, finding: Finding, number: int, durability: str, cuts:
 
 
 def drawn(points: list[str], cuts: int, dice: random.Random) -> Iterator[int]:
-    """Half of them anywhere, half of them at each kind of moment in turn: some are rare."""
+    """Draw half of the moments anywhere, and half from each kind of moment in turn, since some kinds are rare."""
     kinds: dict[str, list[int]] = {}
     for moment, point in enumerate(points):
         kinds.setdefault(point, []).append(moment)
@@ -81,14 +81,14 @@ def drawn(points: list[str], cuts: int, dice: random.Random) -> Iterator[int]:
 
 
 def point_of(op: Op, here: Path) -> str:
-    """What the process is about to ask of the disk."""
+    """Return the next request of the process to the disk."""
     if op.path == str(here / "disk"):
         return f"before {op.kind}: directory"
     return f"before {op.kind}: {Path(op.path).name.removeprefix('claims.db-')}"
 
 
 class Acks:
-    """What callers were told by now: the outside's own notes, which no power cut touches."""
+    """The answers that callers had at a moment, from notes that the simulated power cut does not affect."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -101,7 +101,7 @@ class Acks:
 
 
 def found_wrong(here: Path, left: dict[str, bytes], acks: Acks) -> list[str]:
-    """Open what is left as anybody would after a power cut, and compare it with what callers were told."""
+    """Open what is left as after a power cut, and compare it with what callers were told."""
     here.mkdir()
     for name, contents in left.items():
         (here / name).write_bytes(contents)
@@ -127,7 +127,7 @@ def missing(claims: dict[tuple[str, ...], Record], acks: Acks) -> list[str]:
 
 
 def broken(claims: dict[tuple[str, ...], Record]) -> list[str]:
-    """Whatever is there is whole: a result is the one that was returned."""
+    """Whatever is there must be complete: a result is the one that was returned."""
     wrong = []
     for (operation, key), found in claims.items():
         result = bytes(claim_of(found).result)
@@ -137,7 +137,7 @@ def broken(claims: dict[tuple[str, ...], Record]) -> list[str]:
 
 
 def reused(engine: SqliteEngine, claims: dict[tuple[str, ...], Record]) -> list[str]:
-    """Numbers that were handed out are never handed out again."""
+    """Numbers that were handed out must not be handed out again."""
     highest = max((claim.fence for claim in claims.values()), default=0)
     at = Address("default/after/the power is back", "claim", "self")
     (written,) = engine.commit([Batch([Insert(at, "{}", "held", draw=True)], "after")])

@@ -41,11 +41,15 @@ app = App(best_effort=True)
 def run(trial: Trial, finding: Finding) -> None:
     keys = trial.times(KEYS)
     for store in trial.stores:
-        with trial.place(store) as place:
-            answers = storm(trial, place, keys) + afterwards(place, keys)
-            report(trial, finding, NAMES[store], keys, place, answers, late=1)
+        on_a_store(trial, finding, store, keys)
     over_http(trial, finding, keys)
-    control(trial, finding)
+
+
+def on_a_store(trial: Trial, finding: Finding, store: str, keys: int) -> None:
+    with trial.place(store) as place:
+        answers = storm(trial, place, keys) + afterwards(place, keys)
+        report(trial, finding, NAMES[store], keys, place, answers, late=1)
+    control(trial, finding, store)
 
 
 def report(trial: Trial, finding: Finding, where: str, keys: int, place: Place, answers: Answers, late: int) -> None:
@@ -74,7 +78,7 @@ def storm(trial: Trial, place: Place, keys: int, wrap: Any = lambda engine: engi
 
 
 def calls_of(trial: Trial, keys: int, process: int) -> list[int]:
-    """This process's share of all calls: wave after wave, so that those of one key come close together."""
+    """Return this process's share of all calls, in waves, so that calls for one key come close together."""
     calls = []
     for first in range(0, keys, WAVE):
         wave = [key for key in range(first, min(first + WAVE, keys)) for _ in range(CALLERS)]
@@ -145,7 +149,9 @@ def servers(place: Place) -> Iterator[list[tuple[str, int]]]:
 
 
 class TakenTwice(Wrapped):
-    """The protection taken away: whoever found nothing and inserts gets the claim, whatever is there by now."""
+    """The protection taken away: a caller that found nothing inserts and gets the claim, even if there is a record by
+    now.
+    """
 
     def commit(self, batches: Any) -> Any:
         return self.inner.commit([structs.replace(batch, writes=self._overrun(batch)) for batch in batches])
@@ -160,11 +166,10 @@ class TakenTwice(Wrapped):
         return Replace(write.at, write.body, write.state, version=found.version, draw=True, lease=write.lease)
 
 
-def control(trial: Trial, finding: Finding) -> None:
-    for store in trial.stores:
-        with trial.place(store) as place:
-            storm(trial, place, CONTROL_KEYS, TakenTwice)
-            finding.control(f"a claim that is not atomic, {NAMES[store]}", twice(place, CONTROL_KEYS))
+def control(trial: Trial, finding: Finding, store: str) -> None:
+    with trial.place(store) as place:
+        storm(trial, place, CONTROL_KEYS, TakenTwice)
+        finding.control(f"a claim that is not atomic, {NAMES[store]}", twice(place, CONTROL_KEYS))
 
 
 def twice(place: Place, keys: int) -> str:

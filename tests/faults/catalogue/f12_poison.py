@@ -1,4 +1,6 @@
-"""F12: poison at every door: taken in whole or refused whole, and whoever comes after it is served."""
+"""F12: malformed and extreme input everywhere: accepted completely or refused completely, and the next caller is
+served.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from tests.acceptance.http_server import SHOP, HttpServer
 from tests.faults.catalogue.poison_claims import ClaimsDoor
 from tests.faults.catalogue.poison_flows import FlowsDoor
 from tests.faults.catalogue.poison_http import HttpDoor
+from tests.faults.catalogue.poison_queue import QueueDoor
 from tests.faults.finding import Finding
 from tests.faults.trial import NAMES, Trial
 from twiceproof.keys import key as keys
 from twiceproof.keys import maker
 
 TITLE = "poison payloads"
-TIMES = {ClaimsDoor: (2_400, 375), FlowsDoor: (900, 150)}  # over all stores, and how few let each kind be met often
+# Over all stores; enough for each kind to occur often.
+TIMES = {ClaimsDoor: (2_400, 375), FlowsDoor: (900, 150), QueueDoor: (2_100, 400)}
 AT_HTTP = (2_800, 280)
 PAYLOADS = 5_000
 CONTROL = 250
@@ -36,7 +40,7 @@ import twiceproof.server.limits
 twiceproof.server.limits.decompress = lambda body, encoding, largest: body
 twiceproof.server.limits.too_deep = lambda body, most: False
 """
-PLENTY = 300  # seconds; what takes longer is wedged
+PLENTY = 300  # seconds; a process that takes longer hangs
 
 
 def run(trial: Trial, finding: Finding) -> None:
@@ -116,6 +120,6 @@ def any_key() -> None:
 
 
 def any_value() -> None:
-    """As many do it: whatever has no text is taken for its name."""
+    """Without the refusal of values that have no text: their `str()` becomes part of the key."""
     hashing = importlib.import_module("twiceproof.keys.canonical")  # its name in the package is the function's
     hashing.canonical = lambda value: repr(type(value)).encode()

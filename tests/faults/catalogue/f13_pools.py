@@ -64,7 +64,7 @@ def opened(trial: Trial, finding: Finding) -> Iterator[Pools]:
 
 def second_connection(pools: Pools, finding: Finding) -> None:
     """The protection taken away: the work needs a second connection of the pool while it holds the first."""
-    both = threading.Barrier(2)  # the pool's connections are both held, not one after the other by a quick worker
+    both = threading.Barrier(2)  # both connections of the pool are held, not one after the other by a fast worker
     with pool(pools.shop.place.url, pool_timeout=0.5) as engine, pools.shop.place.app() as app:
 
         def think(_: Any, order: str) -> None:
@@ -80,7 +80,7 @@ def second_connection(pools: Pools, finding: Finding) -> None:
 
 
 def no_bound(pools: Pools, finding: Finding) -> None:
-    """The protection taken away: the store is asked for ever."""
+    """The protection taken away: calls to the store have no time limit."""
     with App(GroupedStore(pools.shop.place.engine(), patience=3600.0)) as app:
         buy = buyer(app, limited(pools.shop.place.url), by_text)
         with hogged(pools.server, pools.shop.place.url):
@@ -89,7 +89,7 @@ def no_bound(pools: Pools, finding: Finding) -> None:
 
 
 def outside(pools: Pools, finding: Finding) -> None:
-    """The protection taken away: the work is committed on its own, and its transaction's end says nothing of it."""
+    """The protection taken away: work and record are committed separately, so one may exist without the other."""
     with pools.shop.place.app() as app:
 
         def think(_: Any, order: str) -> None:

@@ -1,4 +1,4 @@
-"""F15: keys are forgotten while late duplicates come, and sealed anew while calls are on their way."""
+"""F15: keys are forgotten while late duplicates arrive, and re-encrypted while calls are under way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faults.trial import NAMES, Trial
 
 TITLE = "retention and new keys, against late duplicates"
 RACES = 1_000
-LEAST = 840  # on three stores: each scene of a sweep is met at every moment of what it interrupts
+LEAST = 840  # on three stores: each sweep scene occurs at every moment of the call that it interrupts
 CONTROL_RACES = 40
 PLENTY = 300
 

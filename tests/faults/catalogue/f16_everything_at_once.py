@@ -9,9 +9,9 @@ from tests.faults.trial import Trial
 
 TITLE = "everything at once: workers killed, PostgreSQL killed, answers lost"
 RUNS = 25_000
-SHORTER = 15_000  # of which a short run has its share
+SHORTER = 15_000  # a short run has its share of them
 DATABASE_KILLS = 8
-CONTROL_RUNS, FEWEST = 900, 300  # a hundred of them are cut off at the wrong moment, of the fewest some thirty
+CONTROL_RUNS, FEWEST = 900, 300  # about a hundred are cut off at the wrong moment, at least thirty of each kind
 
 
 def run(trial: Trial, finding: Finding) -> None:

@@ -27,7 +27,7 @@ from twiceproof.stores.base import scan_all
 
 TITLE = "consumers killed at each boundary, messages delivered one to five times"
 KILLS, MESSAGES = 2_000, 10_000
-SHORTER = 0.5  # of its share is in a short run: a process for each kill is what costs most
+SHORTER = 0.5  # of its share is in a short run: one process per kill is the most expensive part
 PER_ROUND = 54
 PROCESSES, MOST_TIMES = 4, 5
 KILLED = -signal.SIGKILL

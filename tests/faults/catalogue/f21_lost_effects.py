@@ -1,7 +1,8 @@
 """F21: the answer to an effect is lost, at every documented provider, and the process is killed around it.
 
-The providers are stand-ins of ours in a process of their own: each behaves as its maker documents it. The process of
-the flow dies as its store sees it, at one of its commits; a new one takes over after its lease.
+The providers are stand-ins of ours in a process of their own: each behaves as its provider documents. The process of
+the flow dies, from the store's view, at one of its commits; a new one takes over after its lease. Where a row is in the
+ledger's own database, real processes are killed around the COMMIT.
 """
 
 from __future__ import annotations
@@ -11,14 +12,23 @@ from typing import Any
 
 from msgspec import structs
 
+from tests.faults.catalogue.effect_scenes import (
+    forgotten_keys,
+    killed_blocks,
+    late_requests,
+    replayed_errors,
+    upserts,
+)
+from tests.faults.catalogue.row_commits import row_commits
 from tests.faults.catalogue.row_races import row_races
 from tests.faults.finding import Finding
 from tests.faults.planted import plant_ordered
 from tests.faults.trial import Trial
 from tests.unit.flows.stage import Died, Stage
+from tests.unit.prove.test_personalities import KEYED, described
 from twiceproof import Waiting
 from twiceproof.effects import http
-from twiceproof.effects.http_client import pooled
+from twiceproof.effects.http_client import shared_client
 from twiceproof.effects.providers import Provider, providers
 from twiceproof.prove.worlds.personalities import LOST_AT, ProviderWorld
 
@@ -28,31 +38,36 @@ PLACES = (*LOST_AT, "before")  # `before`: lost on its way, and never carried ou
 MOST_COMMITS = 5
 MOST_WAITS = 30
 FIND = http.find("GET /search?reference={effect_key}", at="items[0]")
-ROWS = [row for row in providers().values() if row.kind == "keyed" and row.place != "client" and not row.paths]
 
 
 def run(trial: Trial, finding: Finding) -> None:
     plant_ordered()
+    row_commits(trial, finding)  # first, because it forks and there are no threads yet
     finding.skipped.append("real providers: the stand-ins behave as documented on the date of their rows")
-    worlds = {row.id: ProviderWorld(row.id, hosts=[f"api.{row.id}.test"]) for row in ROWS}
+    worlds = {row.id: ProviderWorld(row.id, hosts=[f"api.{row.id}.test"]) for row in KEYED}
     try:
-        runs = trial.times(RUNS, len(ROWS) * 2)
+        runs = trial.times(RUNS, len(KEYED) * 2)
         for nth in range(runs):
-            row = ROWS[nth % len(ROWS)]
+            row = KEYED[nth % len(KEYED)]
             dice = trial.dice("run", nth)
             for complaint in one(worlds[row.id], row, dice, finding):
                 finding.violated(f"{row.id}, seed {trial.seed}, run {nth}: {complaint}")
         finding.reach("effects", runs, runs)
+        forgotten_keys(trial, finding, worlds, KEYED)
+        replayed_errors(trial, finding, worlds, KEYED)
+        late_requests(trial, finding)
+        upserts(trial, finding)
+        killed_blocks(trial, finding)
         row_races(trial, finding)
         control(trial, finding)
     finally:
         for world in worlds.values():
             world.close()
-        pooled().close()
+        shared_client().close()
 
 
 def one(world: ProviderWorld, row: Provider, dice: random.Random, finding: Finding) -> list[str]:
-    """One effect whose answer is lost, in a run that is killed or not; and what is wrong about it afterwards."""
+    """One effect whose answer is lost, in a run that may be killed; returns what is wrong afterwards."""
     place, kill = dice.choice(PLACES), dice.choice([None, *range(2, MOST_COMMITS)])
     options = {"look": FIND} if dice.random() < 0.5 else {}
     world.reset()
@@ -95,8 +110,7 @@ def paying(stage: Stage, row: Provider, at: int | None, options: dict[str, Any])
 
     @app.effect
     def pay(order: int) -> Any:
-        path = "/v2.01/shop/payins" if row.id == "mangopay" else "/v1/payments"
-        return http.post(f"https://api.{row.id}.test{path}", json={"amount": order}, provider=row, **options)
+        return described(row, amount=order, **options)
 
     @app.flow(key="order:{order}", name="sync")
     def flow(order: int) -> Any:
@@ -106,7 +120,7 @@ def paying(stage: Stage, row: Provider, at: int | None, options: dict[str, Any])
 
 
 def control(trial: Trial, finding: Finding) -> None:
-    """The protection taken away: a provider that takes the key and does nothing with it."""
+    """The protection taken away: a provider that accepts the key and ignores it."""
     row = structs.replace(providers()["stripe"], id="careless")
     with ProviderWorld("stripe", hosts=["api.careless.test"], ignores_keys=True) as world:
         world.lose_at(1, "silence")

@@ -1,6 +1,7 @@
-"""F22: a source is cut off, empty, shrunk or repeats itself: nothing is called missing, undone or resolved by it.
+"""F22: a source is cut off, empty, shrunk or repeats itself: nothing is reported as missing, undone or resolved because
+of it.
 
-Beside it, reconciliations of full size: what is planted among many rows, random surplus, and runs that are killed.
+Also reconciliations of full size: discrepancies planted among many rows, random surplus, and runs that are killed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
+from tests.faults.catalogue.lost_ledgers import ledger_world
 from tests.faults.catalogue.reconcile_scenes import killed_runs, random_worlds, seeded_worlds
 from tests.faults.finding import Finding
 from tests.faults.trial import Trial
@@ -51,7 +53,7 @@ WAYS: dict[str, Callable[[Rows, random.Random], Iterable[dict[str, Any]]]] = {
 
 
 class World:
-    """Orders, and books that hold an invoice for each, some of them a second one."""
+    """Orders, and books that hold an invoice for each, and for some a second one."""
 
     def __init__(self, dice: random.Random, surplus: int) -> None:
         self.dice = dice
@@ -113,6 +115,7 @@ def run(trial: Trial, finding: Finding) -> None:
     finding.reach("readings of a source that is not whole", times, times)
     over_the_cap(trial, finding)
     seeded_worlds(trial, finding)
+    ledger_world(trial, finding)
     random_worlds(trial, finding)
     killed_runs(trial, finding)
     control(trial, finding)
@@ -157,7 +160,7 @@ def _said(world: World, way: str) -> Iterator[str]:
 
 
 def over_the_cap(trial: Trial, finding: Finding) -> None:
-    """One more than the cap: nothing at all is done."""
+    """With one action more than the cap, none is done."""
     for number in range(trial.times(30, 3)):
         world = World(trial.dice("cap", number), CAP + 1)
         report = world.run()
@@ -168,7 +171,7 @@ def over_the_cap(trial: Trial, finding: Finding) -> None:
 
 
 def control(trial: Trial, finding: Finding) -> None:
-    """A source that always counts as whole: what was not read is missing."""
+    """The control: a source always counts as whole, so rows that were not read are missing."""
     from twiceproof.reconcile import looking, run, sources
 
     trusting = whole(sources.read_source)

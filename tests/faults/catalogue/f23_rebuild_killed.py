@@ -1,7 +1,7 @@
 """F23: a rebuild of the ledger is killed at one of its writes, applied again, and old events are redelivered.
 
-The ledger lacks part of what the source of truth has: a backup was restored, or it was lost. The process dies as its
-store sees it, before or after a commit; the next one applies the same plan.
+The ledger lacks a part of what the source of truth has: a backup was restored, or the ledger was lost. The process
+dies, from the store's view, before or after a commit; the next one applies the same plan.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from tests.faults.catalogue.lost_ledgers import lost_ledgers
 from tests.faults.finding import Finding
 from tests.faults.planted import plant_ordered
 from tests.faults.trial import Trial
 from tests.unit.flows.stage import Died, Stage
 from twiceproof import App, NeedsReview, TwiceproofError
-from twiceproof.reconcile.rebuild import RebuildPlan
+from twiceproof.reconcile.rebuild_plan import RebuildPlan
 
 TITLE = "a rebuild killed and applied again"
 RUNS = 500
@@ -61,6 +62,7 @@ def run(trial: Trial, finding: Finding) -> None:
         for complaint in one(trial.dice("rebuild", nth), finding):
             finding.violated(f"seed {trial.seed}, run {nth}: {complaint}")
     finding.reach("rebuilds", runs, runs)
+    lost_ledgers(trial, finding)
     control(finding)
 
 
@@ -75,15 +77,18 @@ def one(dice: random.Random, finding: Finding) -> list[str]:
 
 
 def _history(shop: Shop, dice: random.Random) -> dict[int, str]:
-    """Some orders are in the ledger, some of these with an unknown outcome; the others only in the source."""
+    """Some orders are in the ledger, some of these with an unknown outcome, or with another result than in the source;
+    the others only in the source."""
     _, sync = shop.process()
     results = {}
     for order in range(ORDERS):
-        kind = dice.choice(["known", "unknown", "lacking"])
+        kind = dice.choice(["known", "unknown", "lacking", "contradicted"])
         if kind == "lacking":
             shop.invoices[order] = [f"old-{order}"]
-        elif kind == "known":
+        elif kind in ("known", "contradicted"):
             results[order] = sync(order)
+            if kind == "contradicted":
+                shop.invoices[order] = [f"other-{order}"]
         else:
             shop.loses.add(order)
             try:
@@ -94,7 +99,7 @@ def _history(shop: Shop, dice: random.Random) -> dict[int, str]:
 
 
 def _applied(shop: Shop, dice: random.Random, finding: Finding) -> None:
-    """Apply one plan by processes that are killed, and at last by one that is not."""
+    """Apply one plan in processes that are killed, and finally in one that is not."""
     app, sync = shop.process()
     plan = shop.plan(app, sync)
     for at in (dice.randint(1, 12), dice.randint(1, 12), None):
@@ -112,13 +117,18 @@ def _wrong(shop: Shop, recorded: dict[int, str]) -> list[str]:
     told = []
     for order in range(ORDERS):
         result = _redelivered(sync, order)
-        if result != shop.invoices[order][0]:
+        if order in recorded:
+            if recorded[order] != result:
+                told.append(f"the recorded result of order {order} changed to {result!r}")
+        elif result != shop.invoices[order][0]:
             told.append(f"order {order} has {result!r}, and the source {shop.invoices[order][0]!r}")
-        if order in recorded and recorded[order] != result:
-            told.append(f"the recorded result of order {order} changed to {result!r}")
     told += [f"{len(made)} invoices for order {order}" for order, made in shop.invoices.items() if len(made) > 1]
-    if shop.plan(app, sync).counts != {"unchanged": ORDERS}:
-        told.append("source and ledger still disagree")
+    differ = sum(recorded.get(order, made[0]) != made[0] for order, made in shop.invoices.items())
+    left = shop.plan(app, sync).counts
+    if left != {name: count for name, count in (("differs", differ), ("unchanged", ORDERS - differ)) if count}:
+        told.append(f"source and ledger still disagree: {left}")
+    if len(app.findings(limit=1_000)) != differ:
+        told.append(f"{len(app.findings(limit=1_000))} findings of {differ} contradictions")
     return told
 
 

@@ -13,7 +13,7 @@ TITLE = "claims and batches by many callers, simulated: is there one order that 
 HISTORIES = 10_000
 OF_BATCHES = 1_000
 PORTION = 20
-WITHIN = 200  # histories in which a planted bug must show; the rarest is seen after 15 on average
+WITHIN = 200  # histories in which a planted bug must show; the rarest needs 15 on average
 
 
 def run(trial: Trial, finding: Finding) -> None:
@@ -26,7 +26,7 @@ def run(trial: Trial, finding: Finding) -> None:
 
 
 def _all(finding: Finding, play: object, first: int, histories: int) -> int:
-    """In portions, so that a broken promise is told early."""
+    """In portions, so that a broken promise is reported early."""
     done = 0
     while done < histories:
         summary: Summary = play(first + done, min(PORTION, histories - done))  # type: ignore[operator]

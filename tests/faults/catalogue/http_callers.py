@@ -1,4 +1,4 @@
-"""Callers of the claim service over HTTP: each claims, acts when it is told to, and completes, on a kept connection."""
+"""Callers of the claim service over HTTP: each claims, acts when told to, and completes, on a persistent connection."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from tests.faults.catalogue.storm_verdict import BUSY, Answers
 __all__ = ["HttpCallers", "Told"]
 
 CONNECTIONS = 16
-TRIES = 50  # of what is answered 5xx: unknown is not failed
+TRIES = 50  # tries after a 5xx: unknown is not failed
 
 Told = tuple[int, bytes]
 
 
 class HttpCallers:
-    """One process's. `looks` is the control: who looks first and finds nothing believes that it may act."""
+    """The callers of one process. `looks` is the control: a caller that looks first and finds nothing believes that it
+    may act.
+
+    All callers of a process look before one of them acts. The process that looks first finds nothing, however the
+    machine schedules it: each of its callers acts.
+    """
 
     def __init__(
         self, place: Place, addresses: Sequence[tuple[str, int]], process: int, *, looks: bool = False
@@ -37,8 +42,17 @@ class HttpCallers:
         asyncio.run(self._all(orders, answers))
 
     async def _all(self, orders: Sequence[int], answers: Answers) -> None:
+        if self._looks:
+            orders = await self._not_there(orders)
         left = iter(orders)
         await asyncio.gather(*(self._drain(number, left, answers) for number in range(CONNECTIONS)))
+
+    async def _not_there(self, orders: Sequence[int]) -> list[int]:
+        """Return the orders of these callers that do not exist yet."""
+        reader, writer = await asyncio.open_connection(*self._addresses[0])
+        with contextlib.closing(writer):
+            line = Line(reader, writer)
+            return [order for order in orders if (await line.ask("GET", self._path(order)))[0] == 404]
 
     async def _drain(self, number: int, left: Iterator[int], answers: Answers) -> None:
         address = self._addresses[(self._process + number) % len(self._addresses)]
@@ -49,11 +63,9 @@ class HttpCallers:
                 answers[order, await self._one(line, order)] += 1
 
     async def _one(self, line: Line, order: int) -> str:
-        if self._looks:
-            return await self._look_and_act(line, order)
         status, body = await line.ask("PUT", self._path(order), {"payload": {"order": order}})
-        if status == 201:
-            return await self._act(line, order, json.loads(body)["token"])
+        if status == 201 or self._looks:
+            return await self._act(line, order, json.loads(body).get("token", "none"))
         return BUSY if status == 409 else said(status, body)
 
     async def _act(self, line: Line, order: int, token: str) -> str:
@@ -62,20 +74,13 @@ class HttpCallers:
         status, body = await line.ask("POST", self._path(order) + "/complete", {"token": token, "result": receipt})
         return json.dumps(receipt) if status == 200 else said(status, body)
 
-    async def _look_and_act(self, line: Line, order: int) -> str:
-        status, body = await line.ask("GET", self._path(order))
-        if status != 404:
-            return BUSY
-        _, body = await line.ask("PUT", self._path(order), {"payload": {"order": order}})
-        return await self._act(line, order, json.loads(body).get("token", "none"))
-
     def _path(self, order: int) -> str:
         return f"/v1/claims/{self._operation}/order%3A{order}"
 
     # -- before and afterwards -------------------------------------------------------------------
 
     async def fail(self, orders: Iterable[int]) -> None:
-        """These were tried and nothing came of it: whoever comes next takes over, and only one may."""
+        """These failed without an effect: the next caller takes over, and only one may."""
         reader, writer = await asyncio.open_connection(*self._addresses[0])
         with contextlib.closing(writer):
             line = Line(reader, writer)
@@ -84,7 +89,9 @@ class HttpCallers:
                 await line.ask("POST", self._path(order) + "/fail", {"token": json.loads(body)["token"]})
 
     async def late(self, keys: int, answers: Answers) -> dict[int, set[bytes]]:
-        """Everyone comes once more at each server, and once with something else; the bytes that were replayed."""
+        """Every caller repeats its request at each server, and once with another payload; returns the replayed
+        bytes.
+        """
         bodies: dict[int, set[bytes]] = {order: set() for order in range(keys)}
         for address in self._addresses:
             reader, writer = await asyncio.open_connection(*address)
@@ -101,7 +108,7 @@ class HttpCallers:
 
 
 def said(status: int, body: bytes) -> str:
-    """A replay as the receipt that it holds; anything else as it is."""
+    """Return a replay's receipt; any other answer as it is."""
     found = json.loads(body)
     if status == 200 and found.get("claimed") is False and found.get("state") == "done":
         return json.dumps(found["result"])
@@ -109,14 +116,14 @@ def said(status: int, body: bytes) -> str:
 
 
 class Line:
-    """A connection that is kept."""
+    """A persistent connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     async def ask(self, method: str, path: str, value: Any = None) -> Told:
-        """What is answered 5xx was perhaps done and perhaps not: it is asked again."""
+        """Send a request; after a 5xx, whose outcome is unknown, send it again."""
         body = b"" if value is None else json.dumps(value).encode()
         head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n"
         for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""A way through the network to a store or to the HTTP server, with a proxy on it and callers at its end."""
+"""A network path to a store or to the HTTP server, with a proxy on it and callers at its end."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from twiceproof.stores.grouped import GroupedStore
 __all__ = ["HttpLane", "Lane", "StoreLane"]
 
 ARMED = 1.0  # seconds that a fault lasts at most
-BOUND = 30.0  # seconds within which every caller has an answer, or is told that there is none
-PATIENCES = (0.5, 3.0)  # some callers are told soon that there is no answer, others wait until it comes
+BOUND = 30.0  # seconds within which every caller has an answer or an error
+PATIENCES = (0.5, 3.0)  # some callers soon get an error instead of an answer, others wait until it comes
 TRIES = 6
 
 
 class Lane:
-    """Runs one after the other: a fault, two callers for one key, one caller for another, and one when it is over."""
+    """Does runs one after the other: a fault, two callers for one key, one caller for another key, and one
+    afterwards.
+    """
 
-    commit = b""  # what is sent: one of the first `skips` answers to it is lost
+    commit = b""  # the request of which one of the first `skips` answers is lost
     skips = 2
-    fresh = (0, 1)  # at least and less than so many new connections may be harmed
+    fresh = (0, 1)  # range of the number of new connections that may be harmed
 
     def __init__(self, host: str, port: int, accounts: Accounts) -> None:
         self.proxy = FaultProxy(host, port).start()
@@ -42,7 +44,7 @@ class Lane:
         self._mutex = threading.Lock()
 
     def run(self, toxic: str, name: str, dice: random.Random) -> bool:
-        """Whether it bit."""
+        """Run it; return whether the fault had an effect."""
         return asyncio.run(self._run(toxic, name, dice))
 
     async def _run(self, toxic: str, name: str, dice: random.Random) -> bool:
@@ -63,7 +65,7 @@ class Lane:
         return bit
 
     async def _serve_again(self, name: str) -> None:
-        for nth in range(TRIES):  # a connection that was being made may still have to be given up on
+        for nth in range(TRIES):  # a connection that was being made may still have to time out
             if not await self._ask(f"once:{name}:after {nth}", "a"):
                 return
         self.wrong.append(f"{name}: does not serve again after the fault was over")
@@ -71,13 +73,13 @@ class Lane:
     def _judge(self, name: str, errors: list[str]) -> None:
         first, second, alone = errors
         for error in (first, second):
-            if error and (first == second or error != "InProgress"):  # only one of two finds the other at work
+            if error and (first == second or error != "InProgress"):  # only one of two finds the other working
                 self._note("unknown", f"once:{name}:shared", error)
         if alone:
             self._note("unknown", f"flow:{name}:alone", alone)
 
     async def _ask(self, key: str, who: str) -> str:
-        """The name of the error, if there was one."""
+        """Call, and return the name of the error, if there was one."""
         self._note("asked", key)
         return await self._hear(key, who)
 
@@ -131,15 +133,15 @@ class StoreLane(Lane):
 
 
 class HttpLane(Lane):
-    """A caller of the claim service: claims, works, completes; asks again when no answer came."""
+    """A caller of the claim service: claims, works, completes; repeats a request that was not answered."""
 
     fresh = (2, 5)
     commit = b"/v1/claims/"
 
     def __init__(self, host: str, port: int, accounts: Accounts, *, known: bool = True) -> None:
         super().__init__(host, port, accounts)
-        self._known = known  # whether a caller says who it is, so that the service can know it again
-        if not known:  # the claim that is surely granted: an answer that was "no" is not missed by anybody
+        self._known = known  # whether a caller identifies itself, so that the service can recognise it
+        if not known:  # the claim that is certainly granted: a lost refusal would have no effect
             self.commit, self.skips = b"PUT /v1/claims/network/flow", 1
 
     async def _hear(self, key: str, who: str) -> str:
@@ -164,7 +166,7 @@ class HttpLane(Lane):
         return {"in-progress": "InProgress"}.get(problem, f"{status} {problem}")
 
     def _insist(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The first answer; 0 when none came however often it was asked."""
+        """Return the first answer; 0 if none came after all tries."""
         for _ in range(TRIES):
             connection = http.client.HTTPConnection(self.proxy.host, self.proxy.port, timeout=ANSWER)
             try:
@@ -172,7 +174,7 @@ class HttpLane(Lane):
                 answer = connection.getresponse()
                 text = answer.read()
             except (OSError, http.client.HTTPException):
-                continue  # unknown: nobody can tell whether it arrived
+                continue  # unknown: the request may have arrived
             finally:
                 connection.close()
             if answer.status < 500:
@@ -181,5 +183,5 @@ class HttpLane(Lane):
 
 
 def _request_id(key: str, who: str) -> str:
-    """A caller's own, and the same whenever the trial is played again with its seed."""
+    """Return a caller's own id, which is the same whenever the trial is repeated with its seed."""
     return str(UUID(bytes=sha256(f"{key} {who}".encode()).digest()[:16], version=4))

@@ -1,4 +1,4 @@
-"""The next release, made up: one migration more than this one. It comes while this one is at work."""
+"""An invented next release with one more migration, deployed while this release is working."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MORE = (
 
 
 def upgrade(store: str) -> None:
-    """This process is the next release's from now on."""
+    """Make this process behave like the next release from now on."""
     schema: Any = importlib.import_module(f"twiceproof.stores.{store}.schema")
     known = migrations(store)
     more = MORE if store == "postgres" else MORE.replace("{schema}.", "")
@@ -28,7 +28,7 @@ def upgrade(store: str) -> None:
 
 
 def known_as(place: Place) -> str:
-    """What a process of this release says when it opens the store."""
+    """Return what a process of this release says when it opens the store."""
 
     def work(child: Child) -> None:
         try:
@@ -44,7 +44,7 @@ def known_as(place: Place) -> str:
 
 
 class SideBySide:
-    """Two processes of two releases, on one store, and the orders that they share."""
+    """Two processes of two releases on one store, and their common orders."""
 
     def __init__(self, place: Place, store: str) -> None:
         self.place = place

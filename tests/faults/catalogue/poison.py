@@ -1,4 +1,4 @@
-"""Poison: values and keys that break programs. Each kind is drawn anew, alone or inside something harmless."""
+"""Values and keys that break programs, drawn at random: alone, or inside something harmless."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ VALUES: dict[str, Callable[[Dice], Any]] = {
     "text that looks like ours": lambda dice: dice.choice(OURS) + word(dice),
     "nothing": lambda dice: dice.choice([None, "", [], {}]),
 }
-KEPT = {  # whatever else happens, these are ordinary
+KEPT = {  # valid values: they must be accepted
     "NUL",
     "NUL in a name",
     "around 2^63",
@@ -78,7 +78,7 @@ KEPT = {  # whatever else happens, these are ordinary
     "nothing",
     "minus nothing",
 }
-REFUSED = {  # and these have no one text
+REFUSED = {  # values without a unique text
     "half a surrogate pair",
     "half a surrogate pair in a name",
     "NaN",
@@ -88,7 +88,7 @@ REFUSED = {  # and these have no one text
     "an object",
     "names that fold into one",
 }
-NOT_KEPT = REFUSED - {"names that fold into one"}  # as a result: JSON has no word for it
+NOT_KEPT = REFUSED - {"names that fold into one"}  # as a result: JSON cannot express it
 
 KEYS: dict[str, Callable[[Dice], Any]] = {
     "blank": lambda dice: dice.choice(["", " ", "\t", "\N{NO-BREAK SPACE}"]),
@@ -115,7 +115,7 @@ REFUSED_KEYS = {
     "control characters",
     "no text",
 }
-TWINS = [  # two ways to write one text
+TWINS = [  # two encodings of one text
     (f"caf{COMPOSED} ", f"caf{APART} "),
     ("\N{ANGSTROM SIGN}", "\N{LATIN CAPITAL LETTER A WITH RING ABOVE}"),
 ]
@@ -129,12 +129,12 @@ DISTINCT = [  # two texts that look alike
 
 
 def inside(dice: Dice, value: Any) -> Any:
-    """As it is, or where one finds it only by looking everywhere."""
+    """Return the value itself, or nested deep inside another one."""
     for _ in range(dice.randint(0, 4)):
         value = dice.choice([[value], [1, value, "x"], {word(dice): value}, {"a": None, word(dice) + "_": [value]}])
     return value
 
 
 def plain(sentence: str) -> str:
-    """What is said about poison is none itself."""
+    """Return a printable description of a poison value."""
     return sentence.encode("ascii", "backslashreplace").decode()

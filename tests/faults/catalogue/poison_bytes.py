@@ -1,4 +1,4 @@
-"""Poison as it comes over the wire: bodies that are no JSON, or too much of it, and heads that are no HTTP."""
+"""Poison over the network: bodies that are invalid or too large JSON, and heads that are not HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Poison at claims: kept and replayed as it is, or refused before anything is written; nothing between."""
+"""Poison at claims: stored and replayed unchanged, or refused before anything is written."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ClaimsDoor(Door):
             self.say(kind, number, f"key: expected one effect and a replay, seen {heard!r:.120} and {done} effects")
 
     def pair(self, guarded: dict[str, Any], number: int) -> None:
-        """Two ways to write one key are one; two keys that look alike are two."""
+        """Two encodings of one key are the same key; two keys that look alike are different."""
         alike = number % 2 == 0
         pairs = TWINS if alike else DISTINCT
         self.tried["keys: twins" if alike else "keys: not twins"] += 1
@@ -120,7 +120,7 @@ class ClaimsDoor(Door):
             )
 
     def well(self, number: int) -> None:
-        """After poison, the next one is served."""
+        """Check that after poison the next caller is served."""
         heard = attempt(lambda: self.declare()["named"](f"well {number}", -number))
         self.written.add(f"named/well {number}")
         if heard != str(-number).encode():

@@ -1,4 +1,4 @@
-"""A door that poison is brought to: what was tried, what may be in the ledger, and what went wrong."""
+"""An entrance that receives poison: what was tried, what may be in the ledger, and what went wrong."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ENDED = {"done", "failed", "review"}
 
 
 class Door:
-    """What both doors count and how they say what went wrong."""
+    """What both entrances count, and how they report errors."""
 
     name = ""
 
     def __init__(self, trial: Trial, store: str, place: Place, app: App) -> None:
         warnings.simplefilter("ignore")
-        logging.disable(logging.ERROR)  # each refusal is said there too
+        logging.disable(logging.ERROR)  # each refusal is logged there too
         self.dice = trial.dice("poison", store, self.name)
         self.place = place
         self.app = app
@@ -47,7 +47,7 @@ class Door:
         return Counter(self.place.effects())
 
     def check_ledger(self, operations: set[str]) -> None:
-        """Every claim is ended and belongs to something that was taken in; nothing else is there."""
+        """Check that every claim has ended and belongs to an accepted value, and that there is nothing else."""
         for record in (*everything(self.app, "claim"), *everything(self.app, "run")):
             _, operation, key = record.at.space.split("/", 2)
             if operation in operations and f"{operation}/{key}" not in self.written:
@@ -66,7 +66,7 @@ def everything(app: App, kind: str) -> Iterator[Any]:
 
 
 def attempt(call: Callable[[], Any]) -> Any:
-    """What came of it: the JSON of what it returned, or the error."""
+    """Return the JSON of what it returned, or the error."""
     try:
         return same_text(call())
     except Exception as error:  # noqa: BLE001 - judged by the caller

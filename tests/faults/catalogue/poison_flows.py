@@ -1,4 +1,4 @@
-"""Poison at flows: refused when a run is started, or carried to an end by a worker whose queue never stops."""
+"""Poison at flows: refused when a run is started, or finished by a worker whose queue never stops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Interrupt(BaseException):
 
 
 class FlowsDoor(Door):
-    """Runs are left to a worker, poison and harmless ones in turn: the queue is always empty in the end."""
+    """Runs are left to a worker, poison and harmless ones in turn: at the end the queue must be empty."""
 
     name = "flows"
     QUEUE = 60
@@ -77,7 +77,7 @@ class FlowsDoor(Door):
             self.say("wedged", numbers[0], "a harmless run is not done")
 
     def dead_letter(self, times: int) -> None:
-        """A run that stops its worker each time ends with a person, after so many; the patience is cut short here."""
+        """A run that stops its worker each time goes to review after a number of starts, which is lowered here."""
         leaving.MOST_CRASHES = leaving.FREE_INTERRUPTS + 1
 
         @self.app.flow(key="value:{number}")

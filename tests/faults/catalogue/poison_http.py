@@ -1,4 +1,4 @@
-"""Poison at a real server: claims, results, keys, webhooks, runs and heads. It answers, and goes on answering."""
+"""Poison at a real server: claims, results, keys, webhooks, runs and heads. It answers, and continues to answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HttpDoor:
         self.dice = dice
         self.tried: Counter[str] = Counter()
         self.wrong: list[str] = []
-        self.poisoned: set[bytes] = set()  # deliveries that were believed and could not be read
+        self.poisoned: set[bytes] = set()  # deliveries with a valid signature that could not be read
         self._line: http.client.HTTPConnection | None = None
 
     def run(self, times: int) -> None:
@@ -68,7 +68,7 @@ class HttpDoor:
         self.complete(kind, number, path, b"{}", json.loads(told)["token"], poison)
 
     def complete(self, kind: str, number: int, path: str, body: bytes, token: str, result: bytes) -> None:
-        """A result that is refused is no end: the holder still holds, and can say it otherwise."""
+        """A refused result does not end the claim: the holder still holds it, and can send another one."""
         said = b'{"token":"%s","result":%s}' % (token.encode(), result)
         status, told = self.ask("POST", path + "/complete", said)
         if status != 200:
@@ -124,7 +124,7 @@ class HttpDoor:
             self.say(f"packed, {kind}", number, f"expected a refusal and no claim, seen {told!r:.120}, {left}")
 
     def head(self, turn: int, number: int) -> None:
-        """Whatever it says to that, if anything: no 500."""
+        """Any answer, or none, is fine, but not a 500."""
         kind = list(HEADS)[turn % len(HEADS)]
         self.tried[f"HTTP head: {kind}"] += 1
         with contextlib.suppress(OSError), self.server.connect() as wire:
@@ -143,7 +143,7 @@ class HttpDoor:
             self.say("wedged", number, f"a harmless claim is answered {status} {told!r:.120}")
 
     def check_letters(self) -> None:
-        """What was believed and could not be read is kept for people, once each."""
+        """Check that deliveries with a valid signature that could not be read are dead letters, once each."""
         from twiceproof.inbound.dead_letters import letters
         from twiceproof.operations import block
         from twiceproof.stores.open import open_store
@@ -157,7 +157,7 @@ class HttpDoor:
     # -- talking ---------------------------------------------------------------------------------
 
     def ask(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Told:
-        for _ in range(2):  # a line that the server closed after the last answer is no fault
+        for _ in range(2):  # a connection that the server closed after the last answer is not an error
             line = self._line = self._line or http.client.HTTPConnection(*self.server.address, timeout=30)
             try:
                 line.request(method, path, body, headers or JSON)

@@ -1,4 +1,4 @@
-"""Runs in which connections are what is missing: a pool of two, a full server, sessions ended by it, a pooler."""
+"""Runs with too few connections: a pool of two, a full server, sessions that the server ends, a pooler."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Pools", "buyer", "by_text", "crowd", "hogged", "limited", "pool"]
 
 WORKERS = 50
 BOUND = 20.0  # seconds within which every worker has ended
-SOON = 0.4  # seconds after which a caller is told that there is no answer
+SOON = 0.4  # seconds after which a caller gets an error instead of an answer
 IDLE = 60  # milliseconds that a transaction may be idle
 THRICE = Retry(attempts=3, first=0.01)
 
 
 class Pools:
-    """One small server. Each kind of run answers what went wrong, and in how many places it pinched."""
+    """One small server. Each kind of run returns what went wrong, and how often a connection was missing."""
 
     def __init__(self, server: PostgresServer, shop: Shop, pooler: PgBouncer | None) -> None:
         self.server = server
@@ -51,7 +51,9 @@ class Pools:
             return self._all_bought(orders, crowd([lambda order=order: buy(order) for order in orders])), WORKERS
 
     def full_server(self, name: str) -> tuple[list[str], int]:
-        """Whoever asks is told so, within bounds; afterwards all is as before, and nothing was done twice."""
+        """Callers get an error within a time limit; afterwards everything works as before, and nothing was done
+        twice.
+        """
         orders = [f"{name}-{nth}" for nth in range(5)]
         with App(GroupedStore(self.shop.place.engine(), patience=SOON)) as app:
             buy = buyer(app, lambda: psycopg.connect(self.shop.place.url), by_percent)
@@ -165,7 +167,7 @@ def _take_all(server: PostgresServer, taken: list[psycopg.Connection[Any]]) -> N
 
 
 def _wait_until_gone(witness: psycopg.Connection[Any], pids: list[int]) -> None:
-    """A session that was ended has its place until the server has seen to it."""
+    """An ended session occupies its slot until the server has noticed."""
     until = time.monotonic() + BOUND
     while witness.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)", (pids,)).fetchone():
         assert time.monotonic() < until, "the sessions that were ended are still there"

@@ -1,4 +1,4 @@
-"""A disk that keeps what was synced, and of the rest whatever chance leaves: lost, out of order, torn at sectors."""
+"""A disk that keeps what was synced; other writes may be lost, out of order, or torn at sectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECTOR = 512
 
 
 class Inode:
-    """A file's contents: what is on the platter, and what is still on its way."""
+    """A file's contents: what is on disk, and what is not synced yet."""
 
     def __init__(self) -> None:
         self.platter = bytearray()
@@ -26,13 +26,13 @@ class Inode:
 
 
 class Disk:
-    """One directory. Names are as perishable as contents until the directory is synced."""
+    """One directory. Names can be lost like contents until the directory is synced."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.names: dict[str, Inode] = {}
         self.kept_names: dict[str, Inode] = {}
-        self.pending: list[dict[str, Inode | None]] = []  # names, and what they mean from then on
+        self.pending: list[dict[str, Inode | None]] = []  # names, and the files that they stand for from then on
 
     def do(self, op: Op) -> None:
         name = PurePath(op.path).name
@@ -49,7 +49,7 @@ class Disk:
         elif op.kind in ("rename", "link"):
             other = PurePath(op.data.decode()).name
             self._name({other: self.names[name]} | ({name: None} if op.kind == "rename" else {}))
-        elif name in self.names:  # what is written to a file without a name is nobody's any more
+        elif name in self.names:  # writes to a file without a name do not matter any more
             self._change(self.names[name], op)
 
     def _change(self, inode: Inode, op: Op) -> None:
@@ -69,7 +69,7 @@ class Disk:
     # -- the power goes --------------------------------------------------------------------------
 
     def cut(self, dice: random.Random) -> dict[str, bytes]:
-        """What is found when the power is back. Asking changes nothing: the same moment can be cut in many ways."""
+        """Return what is found when the power is back. Changes nothing: the same moment can be cut in many ways."""
         names = dict(self.kept_names)
         for changes in self.pending[: dice.randint(0, len(self.pending))]:  # a file system keeps these in order
             _rename(names, changes)
@@ -94,7 +94,7 @@ def _rename(names: dict[str, Inode], changes: dict[str, Inode | None]) -> None:
 
 
 def torn(op: Op, dice: random.Random) -> Op:
-    """Only its first sectors, or only its last ones."""
+    """Return only the first sectors of a write, or only the last ones."""
     if op.kind != "write" or len(op.data) <= SECTOR:
         return op
     at = SECTOR * dice.randint(1, (len(op.data) - 1) // SECTOR) - op.offset % SECTOR

@@ -55,7 +55,7 @@ def read_tape(lines: Iterable[str]) -> Iterator[Op]:
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """A call that another thread's cuts in two counts when it returns: not before is it promised."""
+    """Join calls that strace splits at another thread's call. They count when they return, not before."""
     begun: dict[str, str] = {}
     for line in lines:
         process, _, call = line.rstrip("\n").partition(" ")

@@ -1,4 +1,5 @@
-"""What is recorded until the power goes: guarded calls and runs on a real SQLite file; each acknowledgement is a line.
+"""The work that is recorded until the power fails: guarded calls and runs on a real SQLite file; each acknowledgement
+is a line.
 
 python -m tests.faults.catalogue.power_work DIRECTORY DURABILITY CALLS
 """
@@ -54,7 +55,7 @@ def declare(app: Any, acknowledged: Any) -> tuple[Any, Any]:
 
 
 def receipt(number: int) -> str:
-    """Of any length, so that some commits are a page and some are ten."""
+    """Return a receipt of any length, so that some commits are one page and some are ten."""
     return f"receipt-{number}-" + "x" * (number * 7_919 % 5 * 6_000)
 
 

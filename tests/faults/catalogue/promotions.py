@@ -1,4 +1,4 @@
-"""Two Valkey servers behind one address: one is promoted over the other's head, and what only that one knew is gone."""
+"""Two Valkey servers behind one address: the replica is promoted, and what it had not received is gone."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Promotions:
                 self.wrong.append(f"not served before the promotion: {key}: {told}")
 
     def _draw(self, app: App, nth: int) -> None:
-        at = Address("fences", "claim", str(nth))  # all in one space: only there are fences compared
+        at = Address("fences", "claim", str(nth))  # all in one space, because fences are compared only there
         told = app.store.write(Insert(at, "x", draw=True)).block()
         if not isinstance(told, Written) or told.fence <= self._fence:
             self.wrong.append(f"fence drawn twice: turn {nth}: {told} after {self._fence}")
@@ -79,7 +79,7 @@ class Promotions:
         self._fence = told.fence
 
     def _fail_over(self, nth: int) -> None:
-        """The old master dies, or lives on where nobody reaches it."""
+        """The old master dies, or continues where no client reaches it."""
         if self._dice.random() < 0.5:
             self._master.kill()
         self._address.lead_to(self._other.host, self._other.port)
@@ -88,7 +88,7 @@ class Promotions:
     # -- afterwards ------------------------------------------------------------------------------
 
     def _refused(self, work: Work, nth: int, keys: list[str]) -> None:
-        """Asked again for what was answered, and for something new: nothing is done, and the last word is clear."""
+        """Repeat an answered request and make a new one: nothing is done, and the errors say why."""
         told = ""
         for key in (*keys, f"once:{nth}:new", f"once:{nth}:last"):
             told = asyncio.run(_answer(work, key))
@@ -108,7 +108,7 @@ class Promotions:
             self.wrong.append(f"opened on a replica that took over: turn {nth}")
 
     def _accept(self, nth: int, gone: list[str]) -> None:
-        """By somebody's word. Then the fences must be higher than those that were lost with the old master."""
+        """Accept the server, as a person would. Then the fences must be higher than those lost with the old master."""
         with self._app("cache") as app:
             found = [app.store.read(address_of("default", "charge", key)).block().record for key in gone]
             self.lost += found.count(None)

@@ -1,4 +1,4 @@
-"""Engines for races: one that lets somebody else act in the middle of another's operation, and one that looks away."""
+"""Engines for races: one that lets another caller act in the middle of an operation, and one that ignores versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Interrupted", "Moment", "VersionBlind", "moments"]
 
 
 class Moment(Struct, frozen=True):
-    """Of an operation: before or after its n-th call of this kind."""
+    """A moment in an operation: before or after its n-th call of this kind."""
 
     kind: str
     nth: int
@@ -43,7 +43,7 @@ class Interrupted(Wrapped):
         self._kind, self._left, self._after, self._act = moment.kind, moment.nth, moment.after, act
 
     def finish(self) -> bool:
-        """Whether it had come to that. If not, it happens now: after everything else is a place, too."""
+        """Return whether the moment came. If not, the interruption happens now, after everything else."""
         act, self._act = self._act, None
         if act is not None:
             apart(act)
@@ -80,14 +80,14 @@ class Interrupted(Wrapped):
 
 
 def apart(act: Callable[[], object]) -> None:
-    """On a thread of its own: whoever acts is no part of what it interrupts."""
+    """Run on a thread of its own, so that it is not part of what it interrupts."""
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()
 
 
 class VersionBlind(Wrapped):
-    """The protection taken away: what is to be removed or rewritten is so, whatever happened to it since."""
+    """The protection taken away: removes and rewrites succeed whatever happened to the record meanwhile."""
 
     def commit(self, batches: Any) -> Any:
         return self.inner.commit([structs.replace(batch, writes=self._blind(batch)) for batch in batches])

@@ -20,7 +20,7 @@ MOST_COMMITS = 40
 
 
 def seeded_worlds(trial: Trial, finding: Finding) -> None:
-    """Fifty of each kind among many rows: all are found, and nothing else."""
+    """Fifty discrepancies of each kind among many rows: all are found, and nothing else."""
     rows = trial.times(ROWS, 2_000)
     for name, play in (("differences", wrong_in_seeded_world), ("symptoms", wrong_symptoms)):
         with contextlib.closing(Stage()) as stage:
@@ -49,7 +49,7 @@ def random_worlds(trial: Trial, finding: Finding) -> None:
 
 
 def killed_runs(trial: Trial, finding: Finding) -> None:
-    """A run that dies at a commit and is taken up: what it finds and does is what a whole one does."""
+    """A run that dies at a commit and is continued finds and does the same as an uninterrupted one."""
     kills = trial.times(KILLS, 20)
     for number in range(kills):
         dice = trial.dice("killed", number)

@@ -1,8 +1,8 @@
-"""Messages, relays and senders that die where they are told to, and what a broker outside has seen of it."""
+"""Messages, relays and senders that die at a given point, and what a broker outside has received."""
 
 from __future__ import annotations
 
-import asyncio  # here and below: what is loaded before a fork is not loaded by each child
+import asyncio  # here and below: imported before forks, so that children need not import them
 import contextlib
 import logging
 import sqlite3
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.children import Child, die
-from tests.acceptance.places import Place, PostgresPlace, SqlitePlace
+from tests.acceptance.places import Place, SqlitePlace
 from twiceproof import App, Retry
 from twiceproof.brokers.base import Confirmed, OutgoingMessage, Publication, Refused
 from twiceproof.flows import effect_step, sending
@@ -35,7 +35,7 @@ LONG_AFTER = 100_000.0
 
 
 def never() -> None:
-    """Nobody dies here."""
+    """Used where no process dies."""
 
 
 class LogBroker:
@@ -71,11 +71,11 @@ class LogBroker:
         return self._file.read_text() if self._file.exists() else ""
 
     def close(self) -> None:
-        """It is a file."""
+        """There is nothing to close: the broker is a file."""
 
 
 class DeadlyEngine:
-    """Tells what a relay has just done, or is about to do."""
+    """Reports what a relay has just done, or is about to do."""
 
     def __init__(self, inner: Any, at: Callable[[str], None]) -> None:
         self._inner = inner
@@ -93,7 +93,7 @@ class DeadlyEngine:
         return found
 
     def commit(self, batches: Any) -> Any:
-        """The first is the take of lanes, then come the marks of messages, then those of lanes."""
+        """The first commit takes lanes, then messages are marked, then lanes."""
         if not self.counting:
             return self._inner.commit(batches)
         self._commits += 1
@@ -105,7 +105,7 @@ class DeadlyEngine:
         if self._commits == 1:
             self._at(TAKEN)
         elif self._commits > 2 and all(isinstance(answer, Written) for answer in done):
-            self._at(MARKED)  # at first it was to remove a lane that has got another message
+            self._at(MARKED)  # the first attempt was to remove a lane that has got another message
         return done
 
 
@@ -134,7 +134,9 @@ class RelayStage:
                     app.of(tenant).send("t", {"name": name}, key=f"{tenant}-{name}", order="o")
 
     def relay(self, tenant: str, point: str) -> None:
-        """Publish what one tenant has sent, and die at this point. While it publishes, one more is sent."""
+        """Publish what one tenant has sent, and die at the given point. While it publishes, one more message is
+        sent.
+        """
 
         def meanwhile() -> None:
             with self.app() as sender:
@@ -142,7 +144,7 @@ class RelayStage:
 
         app = self.app(lambda reached: die() if reached == point else None, meanwhile)
         target = app.routing.targets["main"]
-        TargetRelay(app.store, target, lambda: [tenant], clock=app.clock, roll=lambda: 0.5).turn()
+        TargetRelay(app.store, target, lambda: [tenant], clock=app.clock, roll=lambda: 0.5).run_once()
 
     def recover(self, tenants: Sequence[str]) -> None:
         """Long after: everything that was handed out is due again."""
@@ -151,15 +153,11 @@ class RelayStage:
                 app.store, app.routing.targets["main"], lambda: tenants, clock=app.clock, roll=lambda: 0.5
             )
             for _ in range(40):
-                if relay.turn() > 0:
+                if relay.run_once() > 0:
                     break
             relay.close()
 
     # -- the user's own transactions -------------------------------------------------------------
-
-    @property
-    def has_transactions(self) -> bool:
-        return isinstance(self.place, SqlitePlace | PostgresPlace)
 
     def connect(self) -> Any:
         if isinstance(self.place, SqlitePlace):
@@ -173,26 +171,30 @@ class RelayStage:
             db.execute("CREATE TABLE stock (name text)")
             db.commit()
 
-    def transact(self, tenant: str, end: str) -> None:
-        """Insert a row and send two messages with it; die at this point."""
-        app, db = self.app(), self.connect()
-        with app.of(tenant).outbox(db) as outbox:
+    def transact(self, tenant: str, end: str, way: Callable[..., None]) -> None:
+        """Insert a row and send two messages with it, in a transaction of this way; die at this point."""
+        from tests.faults.catalogue.sender_ways import DiesBeforeCommit, SenderLedger
+
+        def messages(db: Any, outbox: Any) -> None:
             for order in (None, "o"):
                 outbox.send("t", {}, key=f"{tenant}-{order}", order=order)
-            db.execute(f"INSERT INTO stock VALUES ('{tenant}')")
             if end == IN_BLOCK:
                 die()
-        if end == BEFORE_COMMIT:
-            die()
-        db.commit()
+
+        way(
+            SenderLedger(self.place, self.app().of(tenant)),
+            DiesBeforeCommit() if end == BEFORE_COMMIT else True,
+            messages,
+        )
         die()
 
-    def rows(self) -> list[str]:
+    def rows(self) -> int:
         with contextlib.closing(self.connect()) as db:
-            return [name for (name,) in db.execute("SELECT name FROM stock").fetchall()]
+            (count,) = db.execute("SELECT count(*) FROM stock").fetchone()
+        return int(count)
 
     def taken(self) -> dict[str, list[str]]:
-        """What the broker took, by tenant, in order."""
+        """Return what the broker took, by tenant, in order."""
         found: dict[str, list[str]] = {}
         for line in self.log.read_text().splitlines() if self.log.exists() else ():
             word, key = line.split(" ")

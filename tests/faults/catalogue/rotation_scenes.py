@@ -1,4 +1,4 @@
-"""Scenes of new keys: everything is sealed anew at any moment of a call, and calls come at any moment of that."""
+"""Scenes of key rotation: re-encryption at any moment of a call, and calls at any moment of a re-encryption."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_ROUNDS = 5
 
 
 class RotationScenes:
-    """A worker that still seals with the old key, and who rotates to the new one."""
+    """A worker that still encrypts with the old key, and a rotation to the new one."""
 
     name = "rotation"
 
@@ -36,6 +36,7 @@ class RotationScenes:
         self.wrong: list[str] = []
         self.tried: dict[str, int] = {}
         self.receipts: dict[int, str] = {}
+        self.refused: set[int] = set()
         self.interrupted: dict[str, Interrupted] = {}
         self.keys = {name: sha256(name.encode()).digest() for name in ("old", "new")}
         self.worker = self._open("work", ("old", "new"), lambda engine: engine)
@@ -63,7 +64,7 @@ class RotationScenes:
         self.check_keys()
 
     def within(self, who: str, outer: Callable[[], Any], inner: Callable[[], Any]) -> Any:
-        """What the outer one was told; the inner one happened somewhere within it."""
+        """Return the answer to the outer call; the inner one happened somewhere within it."""
         engine, places = self.interrupted[who], OF_ROTATION if who == "rotate" else OF_CALL
         moment = places[(self.turn + self.begin) % len(places)]
         self.where += f", {moment}"
@@ -82,10 +83,10 @@ class RotationScenes:
     def effects(self, name: str) -> int:
         return self.place.effects().count(f"{name} {self.number}")
 
-    def charge(self, app: App, number: int, *, refused: bool = False) -> str:
+    def charge(self, app: App, number: int) -> str:
         @app.once(key="order:{number}", name="charge", keep="forever")
         def work(number: int) -> str:
-            if refused:
+            if number in self.refused:
                 raise NotDone("the other side said no")
             self.place.do(f"charge {number}")
             self.receipts[number] = f"{CANARY} {number} {self.place.effects().count(f'charge {number}')}"
@@ -100,7 +101,7 @@ class RotationScenes:
         self._check_charge("call", told)
 
     def call_within(self) -> None:
-        """A call, and a duplicate of an earlier one, while everything is sealed anew."""
+        """A call, and a duplicate of an earlier one, while everything is re-encrypted."""
         earlier = max(self.receipts, default=self.number)
         told: list[Any] = []
 
@@ -114,10 +115,12 @@ class RotationScenes:
         self.expect("duplicate of an earlier one", self.receipts[earlier], told[1])
 
     def retried_within(self) -> None:
-        """What failed is tried again while it is sealed anew: the old word must not take the place of the new one."""
-        self.rotate()  # so that only this one is left to be sealed anew
+        """A failed call is retried while it is re-encrypted: the old record must not replace the new one."""
+        self.rotate()  # so that only this one is left to be re-encrypted
+        self.refused.add(self.number)
         with contextlib.suppress(NotDone):
-            self.charge(self.worker, self.number, refused=True)
+            self.charge(self.worker, self.number)
+        self.refused.clear()
         told: list[Any] = []
         again = lambda: told.append(attempt(lambda: self.charge(self.worker, self.number)))  # noqa: E731
         self.within("rotate", self.rotate, again)
@@ -131,15 +134,15 @@ class RotationScenes:
         self.expect("effects", 1, self.effects("charge"))
 
     def run_goes_on(self) -> None:
-        """A run that waits is sealed anew while a worker takes it up."""
-        self.rotate()  # so that only what this run has written is left to be sealed anew
+        """A waiting run is re-encrypted while a worker takes it."""
+        self.rotate()  # so that only what this run has written is left to be re-encrypted
         flow = self._flow(self.worker)
         try:
             flow(self.number)
         except Waiting:
             pass_time(self.place, SLEEP + 1)
         self.within("rotate", self.rotate, lambda: self.worker.worker().run(until_idle=True))
-        pass_time(self.place, 10)  # one that was sealed while it was looked for is hidden for a few seconds
+        pass_time(self.place, 10)  # a run that was re-encrypted while it was looked for is hidden for a few seconds
         self.worker.worker().run(until_idle=True)
         self.expect("its end", f"{CANARY} 1 1", attempt(lambda: self._flow(self.rotator)(self.number)))
         self.expect("effects", (1, 1), (self.effects("pack"), self.effects("ship")))
@@ -164,7 +167,7 @@ class RotationScenes:
         return send
 
     def held(self) -> None:
-        """What is held stays its holder's."""
+        """A held claim stays with its holder."""
         with self.worker.claim("held", f"order:{self.number}") as claim:
             self.rotate()
             claim.result = CANARY
@@ -174,7 +177,9 @@ class RotationScenes:
     # -- afterwards ------------------------------------------------------------------------------
 
     def check_keys(self) -> None:
-        """After a few rounds the old key opens nothing that is left, and nothing is to be read without a key."""
+        """Check that after a few rounds the old key decrypts nothing that is left, and nothing is readable without a
+        key.
+        """
         rounds = next((n for n in range(MOST_ROUNDS) if not rotate(self.rotator.store).left), None)  # type: ignore[arg-type]
         self.expect("ends", True, rounds is not None)
         self.expect("keys in use", {"new"}, set(keys_in_use(self.rotator.store)))  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""A scene of F21: many callers in several processes ask for the same rows, which are created once each.
+"""A scene of F21: many callers in several processes request the same rows, which are created once each.
 
-A short run has SQLite alone; tests/unit/effects/test_sql_races.py has the others, with fewer callers.
+A short run uses only SQLite; tests/unit/effects/test_sql_races.py has the other databases, with fewer callers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _wrong(place: Place, level: str, callers: int, keys: int) -> list[str]:
 
 @contextlib.contextmanager
 def _places(name: str, trial: Trial) -> Iterator[Iterator[Place]]:
-    """Empty databases of one kind, as many as are asked for."""
+    """Return a number of empty databases of one kind."""
     if name == "sqlite":
         here = trial.directory / "rows"
         here.mkdir()

@@ -11,13 +11,13 @@ from tests.faults.catalogue.writers import POINTS, Writers
 from tests.faults.finding import Finding
 from tests.servers import PostgresServer, ValkeyServer
 
-__all__ = ["Siege"]
+__all__ = ["MOST_SECONDS", "Siege"]
 
 MOST_SECONDS = 60.0  # without a single answer: no progress
 
 
 class Siege:
-    """`kills` times: let some answers come, kill the server at a moment that nobody chose, start it again."""
+    """`kills` times: let some answers come, kill the server at a random moment, start it again."""
 
     def __init__(self, place: Place, server: PostgresServer | ValkeyServer, dice: random.Random, name: str) -> None:
         self.place = place
@@ -29,7 +29,7 @@ class Siege:
         self._dice = dice
 
     def lay(self, kills: int, *, between: tuple[int, int] = (20, 120)) -> list[str]:
-        """What must not have happened, and did."""
+        """Besiege a server; return the broken promises."""
         writers = Writers(self.place)
         try:
             stuck = self._kill(writers, kills, between)

@@ -28,7 +28,7 @@ Prepare = Callable[[int], AbstractContextManager[Callable[[Answers], object]]]
 
 
 def at_once(prepare: Prepare, processes: int = PROCESSES) -> Answers:
-    """Let every process begin at one word; what they were answered, in one count."""
+    """Let all processes begin at once; return a count of their answers."""
 
     def run(process: int) -> Callable[[Child], None]:
         def main(child: Child) -> None:
@@ -48,7 +48,7 @@ def at_once(prepare: Prepare, processes: int = PROCESSES) -> Answers:
         child.go()
     total: Answers = Counter()
     for child in children:
-        for key, answer, times in child.hear() or []:  # nothing: it broke off, and answers are missing
+        for key, answer, times in child.hear() or []:  # empty: the process died, and its answers are missing
             total[key, answer] += times
         child.end()
     return total
@@ -111,7 +111,7 @@ def blocked(place: Place, app: App, calls: list[int], answers: Answers, process:
 
 
 def failed_before(app: App, orders: Iterable[int]) -> None:
-    """These were tried and nothing came of it: whoever comes next takes over, and only one may."""
+    """These failed without an effect: the next caller takes over, and only one may."""
 
     @app.once(key="order:{order}", name="charge")
     def charge(order: int, amount: int = 0) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def failed_before(app: App, orders: Iterable[int]) -> None:
 
 
 def late(app: App, keys: int, answers: Answers) -> None:
-    """Everyone comes once more, and once with something else, which is refused."""
+    """Every caller repeats its call, and calls once with another payload, which is refused."""
 
     @app.once(key="order:{order}", name="charge")
     def charge(order: int, amount: int = 0) -> dict[str, Any]:

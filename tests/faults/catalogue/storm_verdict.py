@@ -1,4 +1,4 @@
-"""What a storm of duplicates must leave: one effect for each key, and nobody who was told anything else."""
+"""The conditions after a storm of duplicates: one effect for each key, and no caller with another answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answers = Counter[tuple[int, str]]  # (key, what was answered) -> how often
 
 
 def judged(keys: int, calls: int, effects: Iterable[str], answers: Answers) -> Iterator[str]:
-    """Each thing that went wrong. An effect is the line `charge KEY RECEIPT`, written outside of the ledger."""
+    """Return each error. An effect is the line `charge KEY RECEIPT`, written outside of the ledger."""
     receipts = defaultdict(list)
     for line in effects:
         _, key, receipt = line.split(" ", 2)

@@ -17,17 +17,17 @@ from twiceproof.operations import block
 __all__ = ["SweepScenes"]
 
 KEEP = 60.0
-HIDDEN = 60.0  # how long what a sweep looks at is not due for others
+HIDDEN = 60.0  # how long keys that a sweep has taken are hidden from others
 OF_SWEEP = moments(("commit", "due", "fetch", "beside"), 1)  # which begins with claims
 OF_CALL = moments(("fetch", "commit"), 3)
-RACES = [  # who is interrupted and when, and whether it then stands still for longer than what it looked at is hidden
+RACES = [  # which one is interrupted and when, and whether the pause is longer than the keys stay hidden
     *(("sweep", moment, slow) for moment in OF_SWEEP for slow in (True, False)),
     *(("call", moment, False) for moment in OF_CALL),
 ]
 
 
 class SweepScenes:
-    """In one store: who sweeps, and who calls."""
+    """One store with a sweeper and a caller."""
 
     name = "sweep"
 
@@ -64,7 +64,7 @@ class SweepScenes:
     # -- the race --------------------------------------------------------------------------------
 
     def race(self, call: Callable[[], Any]) -> Any:
-        """One of the two, and somewhere within it the other. What the call was told."""
+        """Run one of the two, with the other somewhere within it; return the answer to the call."""
         told: list[Any] = []
 
         def sweeping() -> None:
@@ -104,7 +104,7 @@ class SweepScenes:
     # -- scenes ----------------------------------------------------------------------------------
 
     def expired(self) -> None:
-        """Forgotten or still there, it is new once; and what is new is not forgotten with the old."""
+        """An expired key is new once, forgotten or not; and the new claim is not forgotten with the old one."""
         self.expect("first", "receipt 1", self.guarded("expired", keep=KEEP)())
         fence = self._fence("expired")
         pass_time(self.place, KEEP + 1)
@@ -119,7 +119,7 @@ class SweepScenes:
         return found.fence if found else 0
 
     def remembered(self) -> None:
-        """Not before its time."""
+        """A key is not forgotten before its time."""
         call = self.guarded("remembered", keep=KEEP)
         self.expect("first", "receipt 1", call())
         pass_time(self.place, KEEP * 0.75)
@@ -129,7 +129,7 @@ class SweepScenes:
         self.expect("effects", 1, self.effects("remembered"))
 
     def trimmed(self) -> None:
-        """The result goes, the fact stays."""
+        """The result is deleted, and the claim stays."""
         call = self.guarded("trimmed", keep="forever", keep_result=KEEP)
         self.expect("first", "receipt 1", call())
         pass_time(self.place, KEEP + 1)
@@ -138,12 +138,12 @@ class SweepScenes:
         self.expect("effects", 1, self.effects("trimmed"))
 
     def held(self) -> None:
-        """A claim that was taken anew while the sweep went on is its holder's."""
+        """A claim that was taken again during the sweep stays with its holder."""
         with self._claim(keep=KEEP) as first:
             first.result = "old"
         pass_time(self.place, KEEP + 1)
         holder = self._claim(keep="forever")
-        if self.race(holder.__enter__) == "Duplicate":  # it came before the old one was forgotten
+        if self.race(holder.__enter__) == "Duplicate":  # it arrived before the old one was forgotten
             holder = self._claim(keep="forever")
             self.expect("once forgotten", holder, attempt(holder.__enter__))
         holder.result = "new"
@@ -154,7 +154,7 @@ class SweepScenes:
         return self.caller.claim("held", f"order:{self.number}", keep=keep)
 
     def run_again(self) -> None:
-        """A run is forgotten with all its steps, or not at all: none of the old ones answers for the new run."""
+        """A run is forgotten with all its steps, or not at all: no old step is replayed in the new run."""
         self.expect("first", "1 1", self._flow(KEEP)(self.number))
         pass_time(self.place, KEEP + 1)
         again = self._flow("forever")

@@ -30,7 +30,7 @@ Bite = Callable[[], int]
 
 
 def arm(proxy: FaultProxy, name: str, dice: random.Random, fresh: int, commit: bytes, skips: int) -> Bite:
-    """Let it loose; the function tells how often it has bitten."""
+    """Begin the fault; return a function that counts its effects."""
     if name == LOST_ACK:
         before = proxy.counters.replies_dropped
         proxy.drop_next_reply(match=commit, skip=dice.randrange(skips))

@@ -1,4 +1,6 @@
-"""Four processes that write as fast as they can, and keep an account of their own of what they asked, did and heard."""
+"""Four processes that write as fast as they can, and record by themselves what they requested, did and were
+answered.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from twiceproof.records import Address, Insert, Replace, Written
 
 __all__ = ["LEASE", "POINTS", "UNKNOWN", "Board", "Work", "Writers", "receipt"]
 
-LEASE = 600.0  # lapses only when somebody moves the clock
+LEASE = 600.0  # lapses only when the test moves the clock
 CALLERS = 12  # in each process; every one waits for its answer before it asks again
 POINTS = ("", "taking a claim", "recording a result", "starting a run", "recording a step", "drawing a fence")
 IDLE, TAKING, RECORDING, STARTING, STEPPING, DRAWING = range(len(POINTS))
@@ -32,7 +34,7 @@ def receipt(key: str) -> str:
 
 
 class Board:
-    """Memory that all processes share: who is at what point, how many answers came, and whether to stop."""
+    """Memory that all processes share: the point where each of them is, the number of answers, and whether to stop."""
 
     def __init__(self, writers: int) -> None:
         self._writers = writers
@@ -50,7 +52,7 @@ class Board:
 
     @property
     def all_at_work(self) -> bool:
-        """A server that is killed while a writer still opens its store has only refused to be opened."""
+        """Wait until all writers work: a server killed before that has only refused to be opened."""
         return all(self._answers())
 
     def _answers(self) -> list[int]:
@@ -58,7 +60,7 @@ class Board:
         return [int.from_bytes(self._map[row : row + 4]) for row in rows]
 
     def points(self) -> set[str]:
-        """Where somebody is right now."""
+        """Return the points at which writers are now."""
         rows = (self._row(writer) + 4 for writer in range(self._writers))
         return {POINTS[point] for row in rows for point in self._map[row : row + CALLERS] if point != IDLE}
 
@@ -74,7 +76,7 @@ class Board:
 
 
 class Work:
-    """What is guarded, and what of it the outside sees."""
+    """The guarded work, and its records outside of the product."""
 
     def __init__(self, app: App, note: Note, reach: Reach) -> None:
         self.charge, self.order = _charge(app, note, reach), _order(app, note, reach)
@@ -112,7 +114,7 @@ def _order(app: App, note: Note, reach: Reach) -> Any:
 
 
 class Writers:
-    """Started now; told to stop by the board. Their accounts are files that no store knows of."""
+    """Started at once, stopped through the board. Their accounts are files outside of the product."""
 
     def __init__(self, place: Place, count: int = 4) -> None:
         self.place = place
@@ -120,7 +122,7 @@ class Writers:
         self._children = [Child(self._body(writer)) for writer in range(count)]
 
     def stop(self) -> list[int]:
-        """How each of them ended."""
+        """Stop them, and return how each of them ended."""
         self.board.stop()
         return [child.end() for child in self._children]
 
@@ -163,7 +165,7 @@ class _Writer:
         os.write(self._log, f"{what}\t{key}\t{said}\n".encode())
 
     async def _call(self, work: Work, caller: int) -> None:
-        """One key after the other, claims and runs in turn."""
+        """Call for one key after the other, claims and runs in turn."""
         kind, point = ("once", TAKING) if caller % 2 else ("flow", STARTING)
         for nth in itertools.count():
             if self._board.stopped:
@@ -179,7 +181,7 @@ class _Writer:
             self._at(caller, IDLE)
 
     async def _draw(self, app: App) -> None:
-        """Fences of one record, again and again: each that was heard is higher than all before."""
+        """Draw fences of one record: each that was answered must be higher than all earlier ones."""
         at = Address(f"fences/{self._number}", "claim", "self")
         fence = 0
         while not self._board.stopped:

@@ -1,4 +1,4 @@
-"""The long storm, from the command line. Exits with 1 if a promise was broken, or if it hit too seldom to tell."""
+"""The long chaos run, from the command line. Exits with 1 if a promise was broken, or if faults hit too seldom."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def too_seldom(report: Report) -> bool:
-    """Whether the storm missed what it was raised for. A short one may."""
+    """Return whether faults hit too seldom, which is accepted in a short run."""
     hits = report.verdict.cut_off
     missed = [kind for kind in ("keyed", "check", "never") if hits[kind] < min(OFTEN, report.plan.runs // 500)]
     if missed:
@@ -63,7 +63,7 @@ def directory(kept: Path | None) -> Iterator[Path]:
 
 
 def saying() -> Say:
-    """Now and then, with the seconds gone by."""
+    """Print progress now and then, with the elapsed seconds."""
     began = last = time.monotonic()
 
     def say(line: str) -> None:

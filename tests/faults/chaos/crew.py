@@ -1,7 +1,7 @@
-"""The workers, and who kills them: one process that forks them, kills one now and then, and puts another in its place.
+"""The workers and their killer: one process forks them, kills one now and then, and starts a replacement.
 
-Run as a process of its own, without threads: a worker is a fork of it that opens its own app. Every kill is written
-down, with the name of the one that was killed. It is told `calm` (no more kills) and ends when its input does.
+It is a separate process without threads: a worker is a fork of it that opens its own app. Every kill is logged with the
+name of the worker. The command `calm` ends the kills, and the process ends with its input.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tests.faults.chaos.order_flow import declare, lending
 from twiceproof import App
 
 PATIENCE = 15.0  # for workers that were told to end
-FELL_PAUSE = 0.1  # before one that fell by itself is replaced: its database may be down
+FELL_PAUSE = 0.1  # before a worker that failed by itself is replaced: its database may be down
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a crew is told when it starts. The worker of each `dsn` reaches the database by it."""
+    """The settings of a crew. Each worker reaches the database by its own `dsn`."""
 
     dsns: list[str]
     effects: str
@@ -47,10 +47,10 @@ class Crew:
         self._orders = orders
         self._dice = random.Random(orders.seed)
         self._directory = Path(orders.directory)
-        self._at_work: dict[int, tuple[int, str]] = {}  # by process: which worker it is, and its name
+        self._at_work: dict[int, tuple[int, str]] = {}  # by process: the worker's number and name
         self._hired = 0
         self._calm = False
-        self._leash = os.pipe()  # workers end when nobody holds the other end: also when we were killed
+        self._leash = os.pipe()  # workers end when this pipe's other end is closed, also if we were killed
 
     def run(self) -> None:
         for index in range(len(self._orders.dsns)):
@@ -64,7 +64,7 @@ class Crew:
         self._dismiss()
 
     def _heed(self, seconds: float) -> bool:
-        """False: our time is over."""
+        """Follow a command. False: stop."""
         if not select.select([0], [], [], seconds)[0]:
             return True
         told = os.read(0, 100)

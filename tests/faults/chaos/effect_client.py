@@ -1,4 +1,4 @@
-"""How a step asks the world outside: a connection for each thread, and an error when no answer comes."""
+"""How a step reaches the effect server: a connection for each thread, and an error when no answer comes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE = 20.0
 
 
 class Effects:
-    """`who` asks. A connection that broke is made anew by the next request."""
+    """Requests in the name of `who`. After a broken connection the next request opens a new one."""
 
     def __init__(self, path: str, who: str) -> None:
         self._path = path
@@ -19,11 +19,11 @@ class Effects:
         self._here = threading.local()
 
     def visit(self, order: int) -> None:
-        """Say who is at this order now. Not answered."""
+        """Announce who works on this order now. Not answered."""
         self._send({"verb": "visit", "order": order})
 
     def do(self, kind: str, order: int, key: str | None = None) -> int:
-        """The receipt. A ConnectionError: nobody knows whether it was done."""
+        """Return the receipt. After a ConnectionError the outcome is unknown."""
         return int(self._ask({"verb": "do", "kind": kind, "order": order, "key": key})["receipt"])
 
     def find(self, kind: str, order: int) -> int | None:
@@ -58,7 +58,7 @@ class Effects:
         self._here.socket, self._here.reader = made, made.makefile("rb")
 
     def close(self) -> None:
-        """Of the thread that calls."""
+        """Close the calling thread's connection."""
         if getattr(self._here, "socket", None) is not None:
             self._here.reader.close()
             self._here.socket.close()

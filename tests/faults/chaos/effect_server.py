@@ -1,7 +1,7 @@
-"""The world outside: does what it is asked, and writes each thing it does into a log of its own (run as a process).
+"""The effect server: carries out requests, and writes each effect into a log of its own (run as a process).
 
-It knows nothing of the product. A request with a key is done once; any other is done as often as it is asked. Told to,
-it loses answers after doing: the effect is there, and nobody hears of it. One JSON object per line, both ways.
+It knows nothing of the product. A request with a key is done once; any other is done every time. On command it loses
+answers: the effect is done, and its caller gets no answer. One JSON object per line, both ways.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EffectServer:
         os.write(self._log, (json.dumps(line) + "\n").encode())
 
     async def _do(self, asked: dict[str, Any]) -> int:
-        """Once it has begun it is done, whatever becomes of whoever asked."""
+        """Once begun, it is done, even if its caller dies."""
         self._write("begun", asked)
         key = asked.get("key")
         if key is None:
@@ -98,7 +98,7 @@ class EffectServer:
 
 
 async def watch(parent: int) -> None:
-    """A server that nobody asks any more must not stay behind."""
+    """End the server with its parent, so that it is not left behind."""
     while os.getppid() == parent:
         await asyncio.sleep(0.5)
     os._exit(0)

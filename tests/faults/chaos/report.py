@@ -1,4 +1,4 @@
-"""What came of a storm: raises it, judges the world after it, and sets the figures out as a table."""
+"""Runs the chaos, judges the effects afterwards, and prints the figures as a table."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _by_kind(counts: Mapping[str, int]) -> str:
 
 
 def weather(plan: Plan, directory: Path, server: PostgresServer, say: Say = lambda line: None) -> Report:
-    """Let it rage, and look at what is left."""
+    """Run the chaos, and judge what is left."""
     began = time.monotonic()
     with Storm(plan, directory, server, say).raging() as storm:
         seconds = time.monotonic() - began

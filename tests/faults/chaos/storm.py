@@ -29,7 +29,7 @@ LOSABLE = (b"twiceproof_commit", b"twiceproof_", b"COMMIT", None)  # by what the
 ENDS = ("done", "failed", "review")
 FEEDERS = 8
 PORTION = 200  # runs that are started at a time
-BACKLOG = 800  # no more than so many wait, or what was left behind by the dead would wait behind them
+BACKLOG = 800  # limit of waiting runs, so that those left by killed workers do not wait behind them
 LOOK_EVERY = 1.0
 
 
@@ -47,13 +47,13 @@ class Plan(msgspec.Struct, frozen=True):
     database_kills: int = 5
     lose_every: float = 0.4  # seconds between two answers of the database that are lost
     lost_share: float = 0.01  # of the answers of the world outside
-    calm_share: float = 0.98  # the storm ends when so many of the runs have ended
+    calm_share: float = 0.98  # the chaos ends when this part of the runs has ended
     patience: float = 90.0  # for the rest of them
     bare: bool = False  # the control: steps without their protection
 
 
 class Storm:
-    """Over a database server that may be killed. Everything is in `directory`: its logs are judged afterwards."""
+    """Chaos on a database server that may be killed. Everything is in `directory`: its logs are judged afterwards."""
 
     def __init__(self, plan: Plan, directory: Path, server: PostgresServer, say: Say) -> None:
         self.plan = plan
@@ -69,12 +69,12 @@ class Storm:
 
     @contextlib.contextmanager
     def raging(self) -> Iterator[Storm]:
-        """Rages, and calms down; the database can be asked until the end of the block."""
+        """Run the chaos, then end all faults; the database can be queried until the end of the block."""
         with contextlib.ExitStack() as stack:
             self._proxies = [
                 stack.enter_context(FaultProxy(self._server.host, self._server.port))
                 for _ in range(self.plan.workers // 2)
-            ]  # half of the workers reach the database by way of a proxy, each by its own
+            ]  # half of the workers reach the database through a proxy of their own
             self._effects = stack.enter_context(self._world_outside())
             app = stack.enter_context(App(self.dsn))
             with psycopg.connect(self.dsn) as db:
@@ -109,7 +109,7 @@ class Storm:
                 list(pool.map(partial(self._start, fulfil), range(first, min(first + PORTION, self.plan.runs))))
 
     def _start(self, fulfil: Any, n: int) -> None:
-        """Started again after every error: a second start of the same run is the first one's."""
+        """Start runs, again after every error: a second start of the same run finds the first."""
         while True:
             try:
                 fulfil.start(n)
@@ -121,7 +121,7 @@ class Storm:
     # -- faults ----------------------------------------------------------------------------------
 
     def _blow(self) -> None:
-        """Until all but the last have ended, or nothing ends any more."""
+        """Continue until all but the last runs have ended, or no run ends any more."""
         now = next_loss = next_look = self._moved = time.monotonic()
         while self._ended < self.plan.calm_share * self.plan.runs and now < self._moved + self.plan.patience:
             now = time.monotonic()
@@ -139,7 +139,7 @@ class Storm:
         proxy.drop_next_reply(self._dice.choice(LOSABLE), skip=self._dice.randrange(20))
 
     def _kill_database_if_due(self) -> None:
-        """At even parts of the way, so that it always hits under load."""
+        """Kill at regular intervals, so that it always hits under load."""
         part = self.plan.calm_share * self.plan.runs / (self.plan.database_kills + 1)
         if self._database_kills < self.plan.database_kills and self._ended >= part * (self._database_kills + 1):
             self._database_kills += 1
@@ -163,7 +163,7 @@ class Storm:
         self._say(", ".join(f"{count:,} {state}" for state, count in sorted(states.items())))
 
     def _await_rest(self) -> None:
-        """No work is lost: when the faults are over, everything comes to its end within a bound."""
+        """No work is lost: when the faults are over, all runs end within a time limit."""
         calm = time.monotonic()
         while self._ended < self.plan.runs and time.monotonic() < calm + self.plan.patience:
             time.sleep(0.5)

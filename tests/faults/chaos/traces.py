@@ -1,4 +1,4 @@
-"""What was seen from outside: the effect server's own log, the kills, and the tables by plain SQL."""
+"""The traces outside of the product: the effect server's log, the kills, and the tables by plain SQL."""
 
 from __future__ import annotations
 

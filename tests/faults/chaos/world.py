@@ -1,4 +1,4 @@
-"""The verdict: what the world must look like after the storm, whatever happened in it."""
+"""The verdict: what must be true after the chaos, whatever happened in it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _not_ended(traces: Traces, runs: int) -> Iterator[str]:
 
 
 def _miscounted(traces: Traces) -> Iterator[str]:
-    """Exactly one where it can be had; at most one where a person must be asked."""
+    """Check the counts: exactly one effect where that is possible; at most one where a person must decide."""
     for order, run in traces.runs.items():
         counts = {kind: len(traces.receipts(kind, order)) for kind in RETURNED}
         reached = run.state in ("done", "review")
@@ -72,7 +72,7 @@ def _miscounted(traces: Traces) -> Iterator[str]:
 
 
 def _misremembered(traces: Traces) -> Iterator[str]:
-    """What the ledger says was returned is what the world gave."""
+    """Check that the results in the ledger are those of the effect server."""
     for order, run in traces.runs.items():
         if run.state == "done":
             receipts = [traces.receipts(kind, order) for kind in RETURNED]
@@ -81,7 +81,7 @@ def _misremembered(traces: Traces) -> Iterator[str]:
 
 
 def twice(traces: Traces) -> Counter[str]:
-    """How many steps of each kind took effect more than once."""
+    """Count the steps of each kind that took effect more than once."""
     return Counter(kind for (kind, _), done in traces.done.items() if kind != "safe" and len(done) > 1)
 
 
@@ -89,7 +89,7 @@ def twice(traces: Traces) -> Counter[str]:
 
 
 def cause_of(traces: Traces, order: int) -> str:
-    """What left its outcome open, as seen from outside. Whoever visited last is who found it so."""
+    """Return why its outcome was unknown, as seen from outside. The last visitor is the one that found it so."""
     if traces.lost.get(("never", order)):
         return ANSWER_LOST
     requests = traces.begun.get(("never", order), [])
@@ -99,7 +99,7 @@ def cause_of(traces: Traces, order: int) -> str:
 
 
 def _cut_after(traces: Traces, order: int, request: Seen) -> str:
-    """Whoever sent it was cut off before somebody came again. It may be read after its sender's death."""
+    """Whether its sender was cut off before the next visit. The request may be read after its sender's death."""
     found = _next_visit(traces, order, request)
     if traces.was_killed(request.who, found):
         return KILLED_AFTER
@@ -108,7 +108,7 @@ def _cut_after(traces: Traces, order: int, request: Seen) -> str:
 
 
 def _cut_before(traces: Traces, order: int) -> str:
-    """No request was ever seen: somebody who was at it must have been cut off before it was sent."""
+    """Whether a worker was cut off before it sent a request, if none was seen."""
     visits = [(visit, _next_visit(traces, order, visit)) for visit in traces.visits.get(order, [])]
     if any(traces.was_killed(visit.who, found) for visit, found in visits):
         return KILLED_BEFORE
@@ -118,7 +118,7 @@ def _cut_before(traces: Traces, order: int) -> str:
 
 
 def _next_visit(traces: Traces, order: int, seen: Seen) -> float:
-    """When somebody came to it again. Never: nothing that happened since can be the cause."""
+    """Return the time of the next visit. Nothing that happened after it can be the cause."""
     return min((visit.at for visit in traces.visits.get(order, []) if visit.at > seen.at), default=-1.0)
 
 
@@ -126,7 +126,7 @@ def _next_visit(traces: Traces, order: int, seen: Seen) -> float:
 
 
 def cut_off(traces: Traces, causes: dict[int, str]) -> Counter[str]:
-    """Effects that were done, by workers that were killed before they had it on record; by kind of step."""
+    """Count effects whose workers were killed before they recorded them, by kind of step."""
     hits = Counter(never=sum(cause == KILLED_AFTER for cause in causes.values()))
     for kind, later in (("keyed", traces.known), ("check", traces.asked)):
         for (of, order), seen in later.items():

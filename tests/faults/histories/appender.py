@@ -19,7 +19,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 class Appender:
-    """`history` is shared by all of them, and so is `count`: no value is appended twice."""
+    """`history` and `count` are shared by all appenders, so that no value is appended twice."""
 
     def __init__(
         self, name: str, store: Store, tries: Tries, rng: Random, history: list[Append], count: list[int]

@@ -9,7 +9,7 @@ from twiceproof.stores.memory import MemoryEngine
 
 
 class Torn(MemoryEngine):
-    """Now and then only the first write of a batch lands."""
+    """Sometimes only the first write of a batch lands."""
 
     def _land(self, batch, now):
         if self._number % 7 == 3:
@@ -18,7 +18,7 @@ class Torn(MemoryEngine):
 
 
 class UncheckedReads(MemoryEngine):
-    """What was only read is not looked at again."""
+    """Conditions on records that were only read are not checked."""
 
     def _land(self, batch, now):
         kept = [write for write in batch.writes if not isinstance(write, Check)]

@@ -9,7 +9,7 @@ from twiceproof.claims.states import decide
 
 
 class Deciding(ClaimManager):
-    """Takes as `wrongly` says."""
+    """Decides takes by the function `wrongly`."""
 
     def take(self, ask, decide=None, found=None):
         return super().take(ask, self.wrongly, found)
@@ -34,7 +34,7 @@ class IgnoresFingerprints(Deciding):
 
 
 class GivesAgain(Deciding):
-    """Whoever asks a second time for what is held is let in: it must be the same caller, asking again."""
+    """A second request for a held claim is granted, as if it came from the same caller."""
 
     def wrongly(self, ask, record, now):
         client = ask.owner.partition(".")[0]

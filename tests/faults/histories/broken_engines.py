@@ -11,7 +11,7 @@ CLAIM = "claim"
 
 
 class Rewriting(MemoryEngine):
-    """Changes a batch's writes before they are looked at."""
+    """Changes a batch's writes before they are checked."""
 
     def _land(self, batch, now):
         writes = [self.rewrite(write, self._records.get(write.at)) for write in batch.writes]
@@ -34,7 +34,7 @@ class ReleaseByAnybody(Rewriting):
 
 
 class InsertOverwrites(Rewriting):
-    """As after a look that found nothing: what came in between is not seen."""
+    """Inserts as if nothing were there: a record that was written meanwhile is overwritten."""
 
     def rewrite(self, write, found):
         if not isinstance(write, Insert) or found is None or write.at.kind != CLAIM:
@@ -62,7 +62,7 @@ class LongLease(Rewriting):
 
 
 class RenewalForgotten(MemoryEngine):
-    """Says that it was written, and leaves the lease as it was."""
+    """Reports a renewal as written, and leaves the lease unchanged."""
 
     def _apply(self, write, nonce, now):
         old = self._records.get(write.at)
@@ -72,7 +72,7 @@ class RenewalForgotten(MemoryEngine):
 
 
 class FenceRestarts(MemoryEngine):
-    """Counts in the record, so the count goes with it."""
+    """Keeps the counter in the record, so it is lost with the record."""
 
     def _land(self, batch, now):
         olds = {write.at: self._records.get(write.at) for write in batch.writes}
@@ -88,7 +88,7 @@ class FenceRestarts(MemoryEngine):
 
 
 class DrawsOnlyOnce(Rewriting):
-    """A heartbeat that straggles in after the end finds its fence, and makes the claim held again."""
+    """A late heartbeat after the end finds its fence, and makes the claim held again."""
 
     def rewrite(self, write, found):
         ends = isinstance(write, Replace) and write.fence is not None and write.draw
@@ -96,7 +96,7 @@ class DrawsOnlyOnce(Rewriting):
 
 
 class ResultDecays(MemoryEngine):
-    """A replay is told something else every time."""
+    """A replay returns another result every time."""
 
     def fetch(self, addresses):
         answers = super().fetch(addresses)
@@ -123,7 +123,7 @@ class StaleReads(MemoryEngine):
 
 
 class PurgesHeld(MemoryEngine):
-    """Forgets by age, whatever the state."""
+    """Forgets by age, without regard to the state."""
 
     def commit(self, batches):
         now = self._clock.now()
@@ -142,7 +142,9 @@ class LosesWrites(MemoryEngine):
 
 
 class LateRequests(MemoryEngine):
-    """What somebody sent twice, because no reply came, lands twice: once more, later, without its condition."""
+    """A request that was sent twice, because no answer came, lands twice: the second time later, without its
+    condition.
+    """
 
     def __init__(self, clock):
         super().__init__(clock)

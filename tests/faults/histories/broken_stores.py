@@ -1,4 +1,4 @@
-"""Stores that draw the wrong conclusion from silence."""
+"""Stores that draw the wrong conclusion from a missing answer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from twiceproof.stores.grouped import GroupedStore
 
 
 class Forgetful(GroupedStore):
-    """After a lost reply a conflict is taken at its word, although it may be with the write's own first try."""
+    """After a lost answer a conflict counts as another caller's, although it may be with the write's own first try."""
 
-    def _recognise(self, batch, answer):
+    def _recognise_lost_acknowledgement(self, batch, answer):
         return answer
 
 
 class Overconfident(GroupedStore):
-    """No answer means: nothing was written."""
+    """Treats a missing answer as nothing written."""
 
-    def _settle(self, batch, answer):
-        settled = super()._settle(batch, answer)
+    def _outcome_after_retry(self, batch, answer):
+        settled = super()._outcome_after_retry(batch, answer)
         if isinstance(settled, StoreUnavailable):
             settled.data["unsure"] = False
         return settled

@@ -1,4 +1,4 @@
-"""An operation of the core under way: stepped request by request, and what it leaves in doubt counted."""
+"""An operation of the core under way: stepped request by request, with a count of its unknown writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from twiceproof.records import Batch, Written
 
 
 class Call:
-    """`request` is what it needs done next; None: it has ended, with `value` or with `error`."""
+    """`request` is the next request; None: it has ended, with `value` or with `error`."""
 
     def __init__(self, operation: Operation[Any], invoked: int, tries: Tries) -> None:
         self.invoked = invoked
         self.value: Any = None
         self.error: StoreUnavailable | None = None
-        self.extra = 0  # how often it may have taken effect beside what its answer tells of
+        self.extra = 0  # how often it may have taken effect in addition to its answer
         self.wrote = False
         self._operation = operation
         self._tries = tries
@@ -26,7 +26,7 @@ class Call:
         self._go_on(lambda: next(operation))
 
     def answer_request(self) -> None:
-        """Have the request done, and go on to the next one."""
+        """Carry out the request, and continue to the next one."""
         try:
             answer = self.reach_store()
         except Exception as error:  # noqa: BLE001 - the operation decides what it means
@@ -36,7 +36,7 @@ class Call:
         self._go_on(lambda: self._operation.send(answer))
 
     def reach_store(self) -> Any:
-        """Have the request done, and tell nobody."""
+        """Carry out the request, and drop its answer."""
         batch = getattr(self.request, "item", None)
         answer: Any = NOTHING_WRITTEN
         try:
@@ -56,9 +56,9 @@ class Call:
 
     @property
     def perhaps(self) -> int:
-        """For one that ended without an answer: how often it may have taken effect."""
+        """Return how often a call that ended without an answer may have taken effect."""
         if self.error is None:
-            return self.extra + 1  # nobody was left to hear
+            return self.extra + 1  # its caller is dead
         return max(self.extra, int(self.wrote or self.error.unsure))
 
     def _go_on(self, move: Callable[[], Request[Any]]) -> None:

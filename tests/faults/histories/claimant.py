@@ -1,4 +1,4 @@
-"""A caller that takes, holds, ends, looks at and settles a few keys at random, and remembers what it was told."""
+"""A caller that takes, holds, ends, reads and settles a few keys at random, and records the answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPERATION = "linear"
 
 
 class Pace(Struct, frozen=True):
-    """How long things last, in ticks; `second`: how many ticks a second has."""
+    """Durations in ticks; `second`: how many ticks a second has."""
 
     second: int
     lease: tuple[int, int]
@@ -44,7 +44,7 @@ class Pace(Struct, frozen=True):
 
 
 class Grip(Struct, frozen=True):
-    """What a holder has in its hands, perhaps long after it lost its claim."""
+    """What a holder knows, perhaps long after it lost its claim."""
 
     key: str
     ask: ClaimRequest
@@ -147,7 +147,7 @@ class Claimant:
         if isinstance(act, Renew):
             kept = yield from claims.renew(held, act.lease / self.pace.second)
             return told(kept) if isinstance(kept, LostHold) else answer.Renewed()
-        if self.rng.random() < 0.7:  # the others go on with what is no longer theirs
+        if self.rng.random() < 0.7:  # the others continue although they have lost their claims
             self.grips.remove(grip)
         if isinstance(act, Complete):
             done = yield from claims.complete(held, claim, Packed(Raw(act.result.encode())), self._life(act.keep))
@@ -176,12 +176,12 @@ class Claimant:
     # -- what came of it -------------------------------------------------------------------------
 
     def end(self, call: Call, tick: int) -> None:
-        """It was answered, or was told that there is no answer."""
+        """End with an answer, or without one."""
         if self.act is not None:
             self.history.extend(self._entries(call, tick))
 
     def die(self, call: Call) -> None:
-        """Nobody will ever hear what came of it."""
+        """End for ever: the caller never learns the outcome."""
         if self.act is not None:
             self.history.extend([self._unanswered(call, None)] * call.perhaps)
 
@@ -209,5 +209,5 @@ TOLD: dict[type, Callable[[Any], Answer]] = {
 
 
 def told(outcome: Any) -> Answer:
-    """An outcome of the core, as a history has it."""
+    """Return an outcome of the core in the form of a history."""
     return TOLD[type(outcome)](outcome)

@@ -1,4 +1,4 @@
-"""The processes that make real histories: started, heard, stopped, continued, killed and replaced by their id."""
+"""The processes that make real histories: started, read from, stopped, continued, killed and replaced by their ids."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
 from msgspec import json
@@ -17,7 +18,7 @@ Heard = SimpleQueue["tuple[Process, Line | None]"]
 
 
 class Process:
-    """One member. What it says ends up in the crew's queue."""
+    """One member. Its output is put into the crew's queue."""
 
     def __init__(self, nth: int, born: tuple[int, int, int], heard: Heard) -> None:
         self.nth = nth
@@ -50,7 +51,7 @@ class Process:
         self._send(signal.SIGKILL)
 
     def _send(self, sign: signal.Signals) -> None:
-        """Only while it lives: its id may be another's afterwards."""
+        """Send a signal only while it lives: afterwards its id may belong to another process."""
         if self._listener.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, sign)
@@ -65,10 +66,10 @@ class Process:
 class Crew:
     """A number of processes; a killed one is replaced by another with a name of its own."""
 
-    def __init__(self, url: str, seed: int, size: int, lanes: int, *, blind: bool = False) -> None:
+    def __init__(self, urls: Sequence[str], seed: int, size: int, lanes: int, *, blind: bool = False) -> None:
         self.heard: Heard = SimpleQueue()
         self._nursery = Nursery()
-        self._url = url
+        self._urls = urls
         self._seed = seed
         self._rest = [str(lanes), *(["blind"] if blind else [])]
         self._made = 0
@@ -77,7 +78,7 @@ class Crew:
 
     def _make(self, nth: int) -> Process:
         self._made += 1
-        arguments = [self._url, f"p{self._made}", str(self._seed + self._made), *self._rest]
+        arguments = [self._urls[nth % len(self._urls)], f"p{self._made}", str(self._seed + self._made), *self._rest]
         return Process(nth, self._nursery.bear(arguments), self.heard)
 
     def next_line(self, seconds: float) -> tuple[Process, Line | None] | None:

@@ -1,4 +1,4 @@
-"""An engine that now and then does not hear the answer to its commit: for stores without a network to cut."""
+"""An engine that sometimes loses the answer to its commit: for stores without a network to cut."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
 """One process of a crew: a thread for each lane plays its part in that lane's histories on one store.
 
-A part comes in as a line. Each operation goes out as two lines, one before and one after it: what a killed process
-was about to do is then known, and that nobody was told what came of it.
+A part comes in as a line. Each operation is reported by two lines, before and after it: what a killed process was about
+to do is then known, and that it has no answer.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import threading
 import time
+import traceback
 from queue import SimpleQueue
 from random import Random
 from typing import Any
@@ -30,7 +32,8 @@ from twiceproof.stores.open import open_store
 MILLISECOND = 1_000_000
 PACE = Pace(1000 * MILLISECOND, lease=(20 * MILLISECOND, 80 * MILLISECOND), keep=(40 * MILLISECOND, 200 * MILLISECOND))
 PATIENCE = 0.25
-PAUSE = 0.06  # at most, in seconds: past many a lease
+PAUSE = 0.06  # at most, in seconds: longer than many leases
+SILENCE = 45.0  # seconds after which a member that has said nothing shows what its threads are doing
 
 
 class Part(Struct, frozen=True):
@@ -43,11 +46,12 @@ class Part(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """`begun`: about to do this. `ended`: what came of it. Neither: the part is over."""
+    """`begun`: about to do this. `ended`: the outcome. `broke`: an unexpected error. None of them: the part is over."""
 
     lane: int
     begun: Operation | None = None
     ended: list[Operation] | None = None
+    broke: str = ""
 
 
 class Member:
@@ -65,7 +69,7 @@ class Member:
                 time.sleep(rng.random() * PAUSE)
             history.clear()
             call = caller.begin(time.monotonic_ns())
-            if caller.act is not None:  # or it sweeps, which is about no key
+            if caller.act is not None:  # or it sweeps, which has no key
                 say(Line(part.lane, begun=Operation(self.name, caller.key, caller.act, None, call.invoked)))
             caller.end(call.run(), time.monotonic_ns())
             say(Line(part.lane, ended=history))
@@ -73,13 +77,19 @@ class Member:
 
 
 def say(line: Line) -> None:
-    """In one piece: lines of several threads must not mix."""
+    """Write a line at once: lines of several threads must not mix."""
     os.write(1, json.encode(line) + b"\n")
+    faulthandler.dump_traceback_later(SILENCE)
 
 
 def play_lane(member: Member, parts: SimpleQueue[Part]) -> None:
     while True:
-        member.play(parts.get())
+        part = parts.get()
+        try:
+            member.play(part)
+        except Exception:  # noqa: BLE001 - the others would wait for this lane for ever
+            say(Line(part.lane, broke=traceback.format_exc()))
+            return
 
 
 def open_engine(url: str, seed: int, *, blind: bool) -> Engine:
@@ -90,7 +100,7 @@ def open_engine(url: str, seed: int, *, blind: bool) -> Engine:
 
 
 def _persist(url: str) -> Engine:
-    """A process may come into the world while its store is out of reach."""
+    """Open the store, again if need be: it may be out of reach when a process starts."""
     while True:
         try:
             return open_store(url).engine

@@ -1,4 +1,4 @@
-"""Processes without the price of an interpreter each: one helper imports everything, has no threads, and forks.
+"""Processes that need not start an interpreter each: one helper without threads imports everything, and forks.
 
     python -m tests.faults.histories.nursery FD
 
@@ -21,7 +21,7 @@ LONGEST = 4096
 
 
 class Nursery:
-    """The helper, as its user sees it. What it bore goes with it: each child ends when its input does."""
+    """The helper's client. Its children end with it: each one ends with its input."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -30,7 +30,7 @@ class Nursery:
         theirs.close()
 
     def bear(self, arguments: list[str]) -> tuple[int, int, int]:
-        """A new member: its id, where to write to it, where to hear it."""
+        """Return a new member: its id, and the pipes to write to it and read from it."""
         its_input, to_it = os.pipe()
         from_it, its_output = os.pipe()
         socket.send_fds(self._socket, [json.dumps(arguments).encode()], [its_input, its_output])
@@ -44,7 +44,7 @@ class Nursery:
 
 
 def serve(connection: socket.socket) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries the dead
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended children
     while True:
         request, ends, _, _ = socket.recv_fds(connection, LONGEST, 2)
         if not request:

@@ -1,4 +1,4 @@
-"""What came of many histories, as plain data."""
+"""The results of many histories, as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts, for each write, the tries whose answer nobody heard: each of them may have landed."""
+"""Counts, for each write, the tries without an answer: each of them may have landed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from twiceproof.records import Batch, Conflict, Insert, Written
 
-NOTHING_WRITTEN = object()  # what a store says that knows
+NOTHING_WRITTEN = object()  # answers of a store that are certain
 
 
 class Tried(Struct):
@@ -40,17 +40,19 @@ class Tries:
         return answers
 
     def extra(self, batch: Batch, answer: Any) -> int:
-        """How often this write may have landed beside what its answer tells of. Asked once, when it is over."""
+        """Return how often this write may have landed in addition to its answer. Called once, when it is over."""
         tried = self._tried.pop(batch.nonce, None)
         if tried is None or batch.writes[0].at.kind != "claim" or answer is NOTHING_WRITTEN:
             return 0
         if isinstance(answer, Conflict):
             return 0
         if isinstance(answer, Written) and not tried.landed:
-            return _most(batch, tried.unheard) - 1  # one of those unheard was recognised by its nonce
+            return _most(batch, tried.unheard) - 1  # one of the unanswered tries was recognised by its nonce
         return _most(batch, tried.unheard)
 
 
 def _most(batch: Batch, tries: int) -> int:
-    """Only an insert can land more than twice: after a removal. A heartbeat that lands often is one that takes long."""
+    """Limit the count. Only an insert can land more than twice, after a removal; a heartbeat that lands several times
+    is like a slow one.
+    """
     return tries if isinstance(batch.writes[0], Insert) else min(tries, 1)

@@ -1,4 +1,4 @@
-"""A world on one thread: a seeded scheduler steps many callers, request by request, and lets things go wrong."""
+"""A simulation on one thread: a seeded scheduler steps many callers, request by request, and injects faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from tests.faults.histories.call import Call
 from tests.faults.histories.tries import Tries
 from twiceproof.clock import Clock
-from twiceproof.stores.base import AGAIN, Disconnected
+from twiceproof.stores.base import SPACE_BUSY, Disconnected
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -28,11 +28,12 @@ class Caller(Protocol):
 
 
 class Seat:
-    """Where a caller sits: a process, with a store of its own, on the engine that all of them share."""
+    """A simulated process, with a store of its own on the shared engine."""
 
     reads_first = True
     batch_limit, group_limit = MemoryEngine.batch_limit, MemoryEngine.group_limit
     best_effort = one_per_space = False
+    newest_first = MemoryEngine.newest_first
 
     def __init__(self, nth: int, store: type[GroupedStore]) -> None:
         self.nth = nth
@@ -45,7 +46,7 @@ class Seat:
         self.world = world
         self.caller: Caller | None = None
         self.call: Call | None = None
-        self.busy = False  # in the middle of a request, further down the stack
+        self.busy = False  # in the middle of a request, deeper in the stack
         self.wakes_at = 0
         self.blackout = False
 
@@ -65,7 +66,7 @@ class Seat:
         if draw < REFUSED:
             raise Disconnected(OSError("refused"), sent=False)
         if draw < HELD_ELSEWHERE:
-            return [AGAIN] * len(batches)
+            return [SPACE_BUSY] * len(batches)
         return world.engine.commit(batches)
 
     def fetch(self, addresses):
@@ -86,7 +87,7 @@ class Seat:
 
 
 class World:
-    """`run` plays until `operations` calls have begun and all of them have ended, or their callers have died."""
+    """`run` continues until `operations` calls have begun and all of them have ended, or their callers have died."""
 
     def __init__(self, rng: Random, seats: list[Seat], engine: Callable[[Clock], MemoryEngine]) -> None:
         self.rng = rng
@@ -114,7 +115,7 @@ class World:
         return f"n{self.nonces}"
 
     def meanwhile(self, seat: Seat) -> None:
-        """One of them waits in the middle of a request: the others go on."""
+        """Let the others continue while one waits in the middle of a request."""
         self.pass_time(20)
         for _ in range(self.rng.choice((0, 0, 1, 2, 6))):
             self._step()
@@ -153,10 +154,10 @@ class World:
             seat.call = None
 
     def _replace(self, seat: Seat) -> None:
-        """It stops for ever: before its next request, or after the last one whose answer it never saw."""
+        """End a caller for ever: before its next request, or after one whose answer it never saw."""
         if self.rng.random() < 0.5:
             seat.busy = True
-            with contextlib.suppress(Exception):  # nobody is there to hear that either
+            with contextlib.suppress(Exception):  # there is no caller for that answer either
                 seat.call.reach_store()
             seat.busy = False
         seat.caller.die(seat.call)

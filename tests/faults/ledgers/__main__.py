@@ -13,7 +13,7 @@ from twiceproof.version import __version__
 
 
 def main() -> None:
-    socket.gethostname = lambda: "shop"  # it is in the owners' names, and no host's name belongs into a repository
+    socket.gethostname = lambda: "shop"  # replaced in the owners' names: no host name belongs into a repository
     folder = Path(__file__).parent / __version__
     folder.mkdir(exist_ok=True)
     about = {}

@@ -1,6 +1,6 @@
-"""One of everything that a ledger can hold: written by one release, and taken up again by every later one.
+"""One of everything that a ledger can hold: written by one release, and continued by every later one.
 
-What stands here is never changed, only added to: it is what users of that release have in their code.
+This file is only added to, never changed: it stands for the code of that release's users.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Receipt:
 
 
 class Museum:
-    """Opened on a store. `furnish` writes everything once; `visit` says what a later release does otherwise."""
+    """Opened on a store. `furnish` writes everything once; `visit` reports what a later release does differently."""
 
     def __init__(self, app: App, place: Place, deadly: str = "") -> None:
         warnings.simplefilter("ignore")
@@ -120,7 +120,7 @@ class Museum:
 
     @classmethod
     def furnish(cls, place: Place) -> None:
-        """Everything once; two processes die at their work."""
+        """Write everything once; two processes die during their work."""
         for deadly, act in {
             "charge": lambda museum: museum.charge("killed", 1),
             "pay": lambda museum: museum.send("killed"),
@@ -150,7 +150,7 @@ class Museum:
     # -- taken up again --------------------------------------------------------------------------
 
     def visit(self, before: list[str]) -> Iterator[str]:
-        """What is no longer as it was. `before` is what the outside saw when it was written."""
+        """Return what has changed. `before` are the effects that were seen when it was written."""
         yield from self._check("done", self._visit_done())
         yield from self._check("failed", self._visit_failed())
         yield from self._check("runs", self._visit_runs())
@@ -197,7 +197,7 @@ class Museum:
         yield "approval", ["parcel of approval", "ann", "paid"], attempt(lambda: self.send("approval"))
 
     def _check_effects(self, before: list[str]) -> Iterator[str]:
-        """Only what had not been done; what a provider knows by its key, with the same key."""
+        """Check that only unfinished work was done, and keyed effects with the same key."""
         expected = Counter(
             [
                 "now it works",

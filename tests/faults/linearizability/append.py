@@ -1,6 +1,6 @@
 """Check batches of several records by append-only lists, as Elle does.
 
-A reader of a list sees which appends came before, which gives an order between batches. A cycle in it is a violation.
+A reader of a list sees which appends came earlier, which orders the batches. A cycle in that order is a violation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_appends(history: Iterable[Append]) -> AppendVerdict:
 
 
 def _longest(name: str, batches: Sequence[Append]) -> tuple[int, ...]:
-    """The order of appends to this list, as far as anybody saw it."""
+    """Return the order of appends to this list, as far as it was read."""
     seen = [_seen(batch, name) for batch in batches if name in batch.reads and batch.landed]
     return max(seen, key=len, default=())
 
@@ -127,7 +127,7 @@ def _by_time(batches: Sequence[Append], real: set[int]) -> Iterator[tuple[int, i
 
 
 def _cycle(edges: Edges) -> list[tuple[int, str]]:
-    """A shortest one: each member, and why it comes before the next."""
+    """Return a shortest cycle: each member, and why it comes before the next."""
     found: list[tuple[int, str]] = []
     for start in edges:
         path = _way_back(edges, start)

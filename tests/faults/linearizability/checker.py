@@ -69,7 +69,9 @@ class _Search:
         return Found(False, len(seen), best, best_state)
 
     def _next(self, node: Node) -> list[Node]:
-        """Every way to go on, the likeliest last: what returned first, and what was never answered only if need be."""
+        """Return every continuation, the likeliest last: first what returned first; unanswered operations only if
+        necessary.
+        """
         mask, state, now = node
         nths, ceiling = self._candidates(mask)
         ways: list[tuple[int, Node]] = []
@@ -78,17 +80,17 @@ class _Search:
             sent = 0 if self.must[nth] else self.ends[nth]
             when = When(max(now, operation.invoked), min(ceiling, self.ends[nth]), operation.invoked, sent)
             if when.earliest > when.latest:
-                continue  # its caller had given up, or gone on, before
+                continue  # its caller had given up, or continued, before
             for after in self.model.after(state, operation, when):
                 way = (mask | 1 << nth, after, when.earliest)
                 if after is state and self.idle[nth] and operation.invoked <= now:
-                    return [way]  # changes nothing, here or elsewhere, and holds up nobody: it may as well go here
+                    return [way]  # changes nothing, here or elsewhere, and blocks no other: it can be placed here
                 ways.append((self.ends[nth] if self.must[nth] else NEVER + nth, way))
         ways.sort(key=lambda way: -way[0])
         return [way for _, way in ways]
 
     def _candidates(self, mask: int) -> tuple[list[int], int]:
-        """Who can be next: whoever began before the first of those left came back."""
+        """Return the candidates for the next place: operations that began before the first remaining one returned."""
         nths: list[int] = []
         ceiling = NEVER
         first = (~mask & (mask + 1)).bit_length() - 1
@@ -103,7 +105,7 @@ class _Search:
         return [nth for nth in nths if self.operations[nth].invoked <= ceiling], ceiling
 
     def _is_twin(self, nth: int, mask: int) -> bool:
-        """Of several that are one and the same the first goes first, or all their orders would be tried."""
+        """Equal operations keep their order, so that not all permutations are tried."""
         return self.twins[nth] and not mask >> nth - 1 & 1
 
 
@@ -112,7 +114,7 @@ def search(operations: Sequence[Operation], model: Model, budget: int) -> Found:
     return _Search(operations, model).run(budget)
 
 
-PATIENCE = 200  # more states than the verdict took: what takes longer to leave out stays in the witness
+PATIENCE = 200  # more states than the verdict took: an operation that takes longer to leave out stays in the witness
 BUDGET = 200_000  # states tried per key; histories of a hundred operations need a few hundred
 
 
@@ -121,11 +123,11 @@ class Linearizable(Struct, frozen=True):
 
 
 class Violation(Struct, frozen=True):
-    """As few operations of one key as show it, in the order in which they began."""
+    """A small set of operations of one key that shows the violation, in the order in which they began."""
 
     key: str
     witness: tuple[Operation, ...]
-    culprits: tuple[Operation, ...]  # the answers that fit nowhere, after all that could be put in order
+    culprits: tuple[Operation, ...]  # the answers that fit nowhere after those that could be ordered
     state: State  # what the claim is then
 
     def __str__(self) -> str:
@@ -134,7 +136,7 @@ class Violation(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """The search was given up. Not a pass: whoever asked must be told."""
+    """The search was given up. This does not count as passed, and must be reported."""
 
     key: str
     budget: int
@@ -174,7 +176,7 @@ def _violation(key: str, operations: Sequence[Operation], model: Model, budget: 
 
 
 def _shortest(operations: Sequence[Operation], model: Model, budget: int) -> list[Operation]:
-    """The history up to the first moment at which it was broken. What was under way then has no answer yet."""
+    """Return the history up to the first moment of the violation. Operations under way then have no answer yet."""
     moments = sorted(one.returned for one in operations if one.returned is not None and one.answer is not None)
     low, high = 0, len(moments) - 1
     while low < high:
@@ -191,8 +193,9 @@ def _cut(operations: Sequence[Operation], tick: int) -> list[Operation]:
 
 
 def _without_lookers(operations: Sequence[Operation], model: Model, budget: int) -> list[Operation]:
-    """Leave out what the violation does not need. Only what changes nothing may go: without a take, what follows
-    from it would look wrong by itself."""
+    """Leave out what the violation does not need. Only operations that change nothing may go: without a take, the
+    operations after it would look wrong themselves.
+    """
     kept = list(operations)
     for one in operations:
         rest = [other for other in kept if other is not one]
@@ -206,7 +209,7 @@ def _is_broken(operations: Sequence[Operation], model: Model, budget: int) -> bo
 
 
 def draw(operations: Iterable[Operation]) -> str:
-    """One line each, in the order in which they began. Moments are equally far apart, whatever the time between."""
+    """Draw one line for each operation, in the order in which they began. Moments are drawn at equal distances."""
     ordered = sorted(operations, key=lambda one: one.invoked)
     moments = sorted({tick for one in ordered for tick in (one.invoked, one.returned) if tick is not None})
     column = {tick: nth for nth, tick in enumerate(moments)}
@@ -226,7 +229,7 @@ def _bar(one: Operation, column: dict[int, int], width: int) -> str:
 
 
 def draw_violation(violation: Violation, *, origin: str = "") -> str:
-    """Where it comes from (a seed, say), the operations, and what fits nowhere."""
+    """Draw the source (such as a seed), the operations, and the answers that fit nowhere."""
     where = f"{violation.key}, {origin}" if origin else violation.key
     lines = [
         f"{where}: no order of these explains every answer",

@@ -77,7 +77,7 @@ class Release(Struct, frozen=True, tag="release", gc=False):
 
 
 class Settle(Struct, frozen=True, tag="settle", gc=False):
-    """A person's word: it happened, with this result, or it did not."""
+    """A person's decision: it happened, with this result, or it did not."""
 
     happened: bool
     result: str = ""
@@ -131,7 +131,7 @@ class Ended(Struct, frozen=True, tag="ended", gc=False):
 
 
 class Refused(Struct, frozen=True, tag="refused", gc=False):
-    """The claim was no longer the holder's: what it was instead, and whose. Both empty if it was gone."""
+    """The claim was no longer the holder's: its state and owner then. Both empty if it was gone."""
 
     state: str
     owner: str
@@ -142,7 +142,7 @@ class Settled(Struct, frozen=True, tag="settled", gc=False):
 
 
 class NotSettled(Struct, frozen=True, tag="not settled", gc=False):
-    """There was nothing to settle: gone, done, or somebody was at work."""
+    """There was nothing to settle: the claim was gone, done, or held."""
 
 
 Answer = Held | Busy | Done | Failed | InReview | Mismatch | Absent | Renewed | Ended | Refused | Settled | NotSettled
@@ -171,16 +171,16 @@ class Operation(Struct, frozen=True, gc=False):
 
     @property
     def drawn(self) -> int:
-        """The fence that the answer tells of; 0: none, or nobody knows."""
+        """Return the fence in the answer; 0: none, or not known."""
         return self.answer.fence if isinstance(self.answer, Held | Ended) else 0
 
     @property
     def changes(self) -> bool:
-        """Whether it may have changed the claim. What only looked can be left out of a history."""
+        """Whether it may have changed the claim. A read can be left out of a history."""
         return not isinstance(self.act, Look) and (self.answer is None or isinstance(self.answer, CHANGING))
 
     def cut_at(self, tick: int) -> Operation | None:
-        """What was known of it at that moment. None: it had not begun."""
+        """Return the operation as it was known at that moment. None: it had not begun."""
         if self.invoked > tick:
             return None
         if self.returned is None or self.returned <= tick:
@@ -202,11 +202,11 @@ NEVER: Final = 2**62
 
 
 class State(Struct, frozen=True, gc=False):
-    """free | held | done | failed | review. The highest fence outlives whatever it was drawn for."""
+    """free | held | done | failed | review. The highest fence is kept even if its record is removed."""
 
     phase: str = ""
     owner: str = ""
-    fence: int = 0  # what a holder must show; 0: nobody was told
+    fence: int = 0  # the fence of the holder; 0: not told to anyone
     attempt: int = 0
     fingerprint: str = ""
     value: str = ""  # the result, or the fault
@@ -226,10 +226,10 @@ FREE: Final = State()
 
 
 class When(Struct, frozen=True, gc=False):
-    """An act happens somewhere in here; what it writes may bear an earlier time, but none before it was asked for.
+    """An operation takes effect within this interval; it may write an earlier time, but none before its request.
 
-    A store stamps the time when it has the lock; others see what it wrote when it is committed, which may take long.
-    Until `sent` the act may be sent again, if no answer came to its caller.
+    A store stamps the time when it has the lock; others see the write when it is committed, which may take long. Until
+    `sent` the request may be sent again, if its caller got no answer.
     """
 
     earliest: int
@@ -242,12 +242,14 @@ Move = tuple[Answer, State]
 
 
 class Model(Struct, frozen=True):
-    """`slack`: how far the clocks of the store and of the history may drift apart within a lease, in ticks."""
+    """`slack`: how far the clocks of the store and of the history may drift apart within a lease, in ticks.
+    `outlives`: whether fences go on growing after a record was removed."""
 
     slack: int = 0
+    outlives: bool = True
 
     def after(self, state: State, operation: Operation, when: When) -> list[State]:
-        """What the claim may be after this operation; nothing, if its answer is impossible here."""
+        """Return the possible states after this operation; none if its answer is impossible here."""
         drawn = operation.drawn
         if drawn and drawn <= state.highest:
             return []  # a fence that was given out before
@@ -257,7 +259,7 @@ class Model(Struct, frozen=True):
         return [after for answer, after in moves if answer == operation.answer]
 
     def moves(self, state: State, act: Act, when: When, drawn: int) -> Iterator[Move]:
-        """Every answer that may be given, with what follows from it."""
+        """Return every possible answer, with the state that follows."""
         if isinstance(act, Take):
             for found in self._seen(state, when):
                 yield from self._take(found, act, when, drawn)
@@ -272,10 +274,13 @@ class Model(Struct, frozen=True):
                 yield self._hold(found, act, when, drawn)
 
     def _seen(self, state: State, when: When) -> Iterator[State]:
-        """What is finished may be forgotten once its time has come, and is still there until it is swept."""
+        """A finished claim may be forgotten after its time, and exists until it is swept."""
         yield state
         if state.phase in ("done", "failed") and when.latest >= state.earliest:
-            yield State(highest=state.highest)
+            yield self._removed(state.highest)
+
+    def _removed(self, highest: int) -> State:
+        return State(highest=highest if self.outlives else 0)
 
     def _until(self, when: When, span: int | None) -> tuple[int, int]:
         if span is None:
@@ -298,7 +303,7 @@ class Model(Struct, frozen=True):
             yield _look(state), state
 
     def _lapsed(self, state: State, act: Take, when: When, drawn: int) -> Move:
-        """Whether its work was done is unknown."""
+        """The state of a lapsed claim: whether its work was done is unknown."""
         if act.repeat == "safe":
             return self._held(state, act, when, drawn, state.attempt + 1)
         return InReview(), structs.replace(state, phase="review", fence=0, earliest=NEVER, latest=NEVER)
@@ -328,7 +333,7 @@ class Model(Struct, frozen=True):
 
     def _end(self, state: State, act: Complete | Fail | Park | Release, when: When, highest: int) -> State:
         if isinstance(act, Release):
-            return State(highest=highest)
+            return self._removed(highest)
         phase, value, retryable, keep = _ending(act)
         earliest, latest = self._until(when, keep)
         return structs.replace(

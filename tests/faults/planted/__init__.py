@@ -1,6 +1,6 @@
-"""Bugs planted into the product, to see whether the programme bites. Each is one patch, made in a running process.
+"""Bugs planted into the product, to see whether the faults catch them. Each is one patch, made in a running process.
 
-A process that is told of one by its environment plants it before it does anything else; forks inherit it.
+A process whose environment names one plants it before it does anything else; forks inherit it.
 """
 
 from __future__ import annotations

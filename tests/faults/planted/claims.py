@@ -1,4 +1,4 @@
-"""Bugs of claims: a wrong decision about what was found, or a word that is lost on the way."""
+"""Bugs of claims: a wrong decision about a record, or a lost write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twiceproof.records import Record, Replace
 
 
 def _decide_otherwise(change: Any) -> None:
-    """Whoever decides about a take asks `change` first. The default of `Claims.take` is bound when it is defined."""
+    """Let `change` decide about takes first. The default of `Claims.take` is bound when it is defined."""
     decide = states.decide
 
     def otherwise(ask: Any, record: Record | None, now: float) -> Any:
@@ -25,7 +25,7 @@ def _decide_otherwise(change: Any) -> None:
 
 
 def unknown_is_tried_again() -> None:
-    """Whoever stopped without a word is taken to have done nothing."""
+    """A holder that disappeared is assumed to have done nothing."""
     _decide_otherwise(lambda decide, ask, record, now: decide(structs.replace(ask, repeat="safe"), record, now))
 
 
@@ -35,7 +35,7 @@ def payload_not_compared() -> None:
 
 
 def done_is_done_again() -> None:
-    """What is done is taken for a retryable failure: each duplicate does the work once more."""
+    """A done claim is treated as a retryable failure: each duplicate does the work once more."""
 
     def change(decide: Any, ask: Any, record: Record | None, now: float) -> Any:
         if record is not None and record.state == "done":
@@ -99,7 +99,7 @@ def forgotten_early() -> None:
 
 
 def end_draws_no_fence() -> None:
-    """A heartbeat that straggles in after the last word undoes it."""
+    """A heartbeat that arrives after the claim's last write undoes that write."""
     complete = claims.ClaimManager.complete
 
     def weak(self: Any, *args: Any, **kwargs: Any) -> Any:

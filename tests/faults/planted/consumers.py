@@ -1,4 +1,4 @@
-"""Bugs of consumers: acknowledged when it must not be, or named by the delivery."""
+"""Bugs of consumers: deliveries acknowledged too early, or keys that depend on the delivery."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def key_of_the_delivery() -> None:
 
 
 def poison_without_a_letter() -> None:
-    """What cannot be read is acknowledged, and not kept."""
+    """An unreadable delivery is acknowledged, and not kept."""
     QueueAdmission.admit_all = QueueAdmission.admit_each  # type: ignore[method-assign]
 
 
 def failure_acked() -> None:
-    """A delivery that another process is at work on is acknowledged."""
+    """A delivery that another process is working on is acknowledged."""
     reader.settlement_of = lambda consumer, admitted, times, roll: Ack()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Bugs of flows: a step that is begun, repeated, recorded or undone when it must not be."""
+"""Bugs of flows: a step that is begun, repeated, recorded or undone at the wrong time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twiceproof.flows.engine.step_runner import StepRunner
 
 
 def no_intent() -> None:
-    """A step that must never be repeated is begun without a word in the ledger."""
+    """A step that must never be repeated is begun without a record of its start."""
     Declared.writes_intent = property(lambda self: False)  # type: ignore[assignment, method-assign]
 
 
@@ -41,7 +41,7 @@ def key_of_the_attempt() -> None:
 
 
 def ledger_not_read() -> None:
-    """A run that goes on begins at its first step."""
+    """A continued run begins again at its first step."""
     load = Ledger.load
 
     def forgetful(self: Any) -> Any:
@@ -52,7 +52,7 @@ def ledger_not_read() -> None:
 
 
 def completions_wait_for_the_end() -> None:
-    """What a step returned is written down with the run's end only."""
+    """Results of steps are recorded only at the run's end."""
     flush = Ledger.flush
 
     def lazy(self: Any, *more: Any, end: Any = None) -> Any:
@@ -65,11 +65,11 @@ def completions_wait_for_the_end() -> None:
 
 def unknown_is_retried() -> None:
     """A step declared never to be repeated is begun again after a crash."""
-    engine._unfinished = lambda plan, entry, now, lapsed: engine.Act(entry.note.starts + 1, intent=True)
+    engine._after_recorded_start = lambda plan, entry, now, lapsed: engine.Act(entry.note.starts + 1, intent=True)
 
 
 def undone_in_order() -> None:
-    """What was done first is undone first."""
+    """Steps are undone in the order in which they were done."""
     undo.sorted = lambda entries, key: sorted(entries, key=lambda entry: entry.note.order)  # type: ignore[attr-defined]
 
 

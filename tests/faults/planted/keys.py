@@ -1,4 +1,4 @@
-"""Bugs of keys and values: two that are one, one that is two, and what should have been refused."""
+"""Bugs of keys and values: different ones treated as equal, equal ones as different, invalid ones accepted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def blank_accepted() -> None:
 
 
 def case_folded() -> None:
-    """Keys that differ in case only are one."""
+    """Keys that differ only in case are equal."""
     address_of = claim.address_of
 
     def folded(tenant: str, operation: str, key: str, kind: str = claim.CLAIM) -> Any:

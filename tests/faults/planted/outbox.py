@@ -1,4 +1,4 @@
-"""Bugs of messages: published, marked or named when or as they must not be."""
+"""Bugs of messages: published or marked at the wrong time, or with the wrong key."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import structs
 
+from twiceproof.brokers.base import Unconfirmed
 from twiceproof.operations import block
-from twiceproof.outbox import lanes, relay, transaction_outbox
+from twiceproof.outbox import lanes, linked, relay, transaction_outbox
+from twiceproof.outbox.message import tenant_of
 from twiceproof.outbox.outcomes import Sent
 from twiceproof.outbox.relay import TargetRelay
 from twiceproof.outbox.sending import write_message
@@ -50,21 +52,56 @@ def mark_before_confirm() -> None:
     TargetRelay._publish = marked  # type: ignore[method-assign]
 
 
+def marks_without_version() -> None:
+    """A mark is written on whatever is in the ledger by then."""
+    record = TargetRelay._record
+
+    def unconditional(self: Any, out: Any) -> bool:
+        for one in out.tried:
+            one.record = self._store.read(one.record.at).block().record or one.record
+        return record(self, out)
+
+    TargetRelay._record = unconditional  # type: ignore[method-assign]
+
+
+def cursor_instead_of_due() -> None:
+    """A relay goes on behind the newest message that was sent: an older one that was put off is never looked at."""
+    hand_out = TargetRelay._hand_out
+
+    def behind(self: Any, limit: int) -> Any:
+        found, next_in = hand_out(self, limit)
+        sent = self._store.scan("message", state="sent", limit=1_000).block().records
+        newest = {tenant_of(one.at): one.created_at for one in sorted(sent, key=lambda one: one.created_at)}
+        return [one for one in found if one.created_at > newest.get(tenant_of(one.at), 0.0)], next_in
+
+    TargetRelay._hand_out = behind  # type: ignore[method-assign]
+
+
 def whole_batch_verdict() -> None:
     """One answer of a target counts for every message that was published with it."""
     ask = TargetRelay._ask
     TargetRelay._ask = lambda self, messages: [ask(self, messages)[-1]] * len(messages)  # type: ignore[method-assign]
 
 
+def silence_is_sent() -> None:
+    """A message whose target did not answer counts as sent."""
+    decide = relay.decide
+
+    def sent(message: Any, answer: Any, *more: Any) -> Any:
+        return Sent(message) if isinstance(answer, Unconfirmed) else decide(message, answer, *more)
+
+    relay.decide = sent
+
+
 def lane_not_bumped() -> None:
     """A message that is added to a lane leaves the lane's record as it is."""
     writes = lanes.append_writes
 
-    def unbumped(lane: Any, message: Any, known: Any, delay: float = 0.0) -> Any:
-        made = writes(lane, message, known, delay)
-        return made[:2] if known.version else made
+    def unbumped(lane: Any, messages: Any, known: Any, delay: float = 0.0) -> Any:
+        made = writes(lane, messages, known, delay)
+        return [write for write in made if write.at != lane] if known.version else made
 
-    lanes.append_writes = transaction_outbox.append_writes = unbumped
+    lanes.append_writes = transaction_outbox.append_writes = linked.append_writes = unbumped
 
 
 def key_per_attempt() -> None:

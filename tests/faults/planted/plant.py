@@ -1,4 +1,4 @@
-"""A bug that is put into the product on purpose, and which fault has to notice it."""
+"""A bug that is put into the product on purpose, and the fault that must find it."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class Plant(Struct, frozen=True):
     what: str  # for people: what the product does now
     fault: str
     into: Callable[[], None]
-    share: float = 0.013  # of the full run: less than the short run, so that it is caught there all the more
+    share: float = 0.013  # of the full run: less than in the short run, so that the short run certainly finds it
     stores: tuple[str, ...] = ("sqlite",)

@@ -28,7 +28,7 @@ def oldest_is_kept() -> None:
     """Of several rows the first stays, whatever the ledger recorded."""
 
     def surplus(self: Any, around: Any, key: str, rows: Any) -> Any:
-        return {row.ref: row for row in rows[1:]}, f"{around.parts.tenant}/sync/{key}"
+        return {row.ref: row for row in rows[1:]}, f"{around.runtime.tenant}/sync/{key}"
 
     CompensateDuplicates._surplus = surplus  # type: ignore[method-assign]
     from twiceproof.flows.parallel import compensate_duplicate

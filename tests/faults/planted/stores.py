@@ -16,7 +16,7 @@ from twiceproof.stores.sqlite.engine import SqliteEngine
 
 
 def _there(engine: Any, write: Write) -> Record | None:
-    """What a bug sees there; nothing, if it cannot be asked."""
+    """Return the record there; None if the store cannot be read."""
     try:
         return engine.fetch([write.at])[0].record
     except Disconnected:
@@ -24,7 +24,7 @@ def _there(engine: Any, write: Write) -> Record | None:
 
 
 def fence_ignored() -> None:
-    """Whatever fence a holder shows is taken for the right one."""
+    """The fence of a write is not compared."""
 
     def change(engine: Any, write: Write) -> Iterator[Write]:
         if isinstance(write, Replace) and write.fence is not None and (found := _there(engine, write)):
@@ -46,7 +46,7 @@ def version_ignored() -> None:
 
 
 def check_then_insert() -> None:
-    """Nothing is found, and by the time it is written somebody else has: theirs is overwritten."""
+    """A record is looked for and then written in two steps: one that another caller wrote in between is overwritten."""
 
     def change(engine: Any, write: Write) -> Iterator[Write]:
         if isinstance(write, Insert) and write.draw and (found := _there(engine, write)):
@@ -72,7 +72,7 @@ def checks_dropped() -> None:
 
 
 def no_fence_drawn() -> None:
-    """Whoever takes over gets the number that the holder before has."""
+    """A take-over gets the same number as the previous holder."""
 
     def change(engine: Any, write: Write) -> Iterator[Write]:
         yield structs.replace(write, draw=False) if isinstance(write, Replace) and write.draw else write
@@ -81,7 +81,7 @@ def no_fence_drawn() -> None:
 
 
 def lease_born_dead() -> None:
-    """Over as soon as it is taken."""
+    """A lease ends as soon as it is taken."""
 
     def change(engine: Any, write: Write) -> Iterator[Write]:
         yield structs.replace(write, lease=0.0) if isinstance(write, Insert | Replace) and write.lease else write
@@ -90,7 +90,7 @@ def lease_born_dead() -> None:
 
 
 def lease_for_ever() -> None:
-    """What a dead worker held is held for ever, and nobody comes for it."""
+    """The claim of a dead worker never lapses."""
 
     def change(engine: Any, write: Write) -> Iterator[Write]:
         if isinstance(write, Insert | Replace) and write.lease:
@@ -101,7 +101,7 @@ def lease_for_ever() -> None:
 
 
 def removed_by_anybody() -> None:
-    """A key is given back whoever holds it by now."""
+    """A key is released even if another caller holds it by now."""
 
     def change(engine: Any, write: Write) -> Iterator[Write]:
         if isinstance(write, Remove) and (found := _there(engine, write)):
@@ -141,12 +141,12 @@ def _is_an_end(batch: Batch) -> bool:
 
 
 def nonce_not_read_back() -> None:
-    """After a lost acknowledgement its own first try is taken for somebody else's."""
-    GroupedStore._recognise = lambda self, batch, answer: answer  # type: ignore[method-assign]
+    """After a lost acknowledgement a write's own first try is taken for another caller's."""
+    GroupedStore._recognise_lost_acknowledgement = lambda self, batch, answer: answer  # type: ignore[method-assign]
 
 
 def lost_answer_is_a_failure() -> None:
-    """No answer is taken to mean that nothing was written: the same is written again, under another name."""
+    """A missing answer is treated as nothing written: the same is written again, with another nonce."""
     commit = GroupedStore._commit
 
     def again(self: GroupedStore, batches: Any) -> Any:
@@ -173,3 +173,11 @@ def numbers_from_the_clock() -> None:
     from twiceproof.stores.sqlite.rows import VersionCounter
 
     VersionCounter.next = lambda self, db: int(time.time())  # type: ignore[method-assign]
+
+
+def packet_without_commit() -> None:
+    """MariaDB acknowledges a packet whose last statement is missing: the next BEGIN commits it."""
+    from twiceproof.stores.mariadb.rows import LedgerSql
+
+    commit = LedgerSql.commit
+    LedgerSql.commit = lambda self, batches: commit(self, batches)[:-1]  # type: ignore[method-assign]

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from twiceproof import App, Decision, ItemDone, ItemFailed
+from twiceproof import App, Decision, ItemDone, ItemFailed, Resource
 from twiceproof.claims.claim import TakeOutcome
 from twiceproof.flows.handle import AsyncRunHandle, RunHandle
+from twiceproof.outbox.sending import SentMessage
 
 app = App("memory://")
 
@@ -74,9 +75,16 @@ def sync(order_id: int, lines: list[Line]) -> str:
     assert_type(app.wait_for("paid", timeout="7d", default=None), Any)
     assert_type(app.remote(start=start, callback="job"), Any)
     assert_type(app.remote(start=start, callback="job", type=Payment, timeout="2h"), Payment)
+    sent: SentMessage = app.send("orders.paid", {"id": order_id})
+    assert_type(sent.key, str)
+    picture: Resource = app.resource(b"PNG")
+    content: bytes = picture.read()
+    text: str = picture.text()
+    reserve(app.send("orders.paid", text))  # wrong: a message is no line
+    reserve(picture.read())  # wrong: bytes are no line
     label(app.wait_for("paid", type=Payment))  # wrong: a payment is no line
     label(app.wait_for("line", type=Line))
-    return f"{url} {counts} {collected} {carriers}"
+    return f"{url} {counts} {collected} {carriers} {content!r}"
 
 
 @app.flow(key="order:{order_id}")
@@ -94,6 +102,11 @@ async def async_(order_id: int, lines: list[Line]) -> str:
     assert_type(name, str)
     assert_type(await app.gather(*[areserve(line) for line in lines]), list[int])
     assert_type(await app.wait_for("any"), Any)
+    assert_type(await app.send("orders.paid", {"id": order_id}), SentMessage)
+    picture = await app.resource(b"PNG")
+    assert_type(picture, Resource)
+    assert_type(await picture.read(), bytes)
+    assert_type(await picture.text(), str)
     assert_type(await app.waiting_for("paid", type=Payment), Payment)
     assert_type(await app.waiting_for("paid", type=Payment, timeout="7d", default=None), Payment | None)
     assert_type(await app.waiting_for("paid", type=Payment, timeout="7d", default=Payment(0)), Payment)

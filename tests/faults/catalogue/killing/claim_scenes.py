@@ -33,7 +33,7 @@ def _renewed(write: Write) -> bool:
 
 
 class Charge(Scene):
-    """A guarded function that is never repeated blindly. A person says what is true outside, and it goes on."""
+    """A guarded function that is never repeated blindly. A person settles it by the effects, and it continues."""
 
     name = "charge"
     points: tuple[Point, ...] = (
@@ -90,7 +90,7 @@ class Large(Charge):
 
 
 class Refused(Charge):
-    """The other side says no, clearly: recorded as failed, and tried again by the next call."""
+    """The other side refuses clearly: recorded as failed, and tried again by the next call."""
 
     name = "refused"
     points = (Point("fail", _claim(Replace, "failed")),)
@@ -112,7 +112,7 @@ class Refused(Charge):
             return "refused"
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        how = "settled" if case.position == BEFORE else "by itself"  # a claim left behind, and nobody knows
+        how = "settled" if case.position == BEFORE else "by itself"  # a claim left behind with an unknown outcome
         if seen.effects != ["charge"] or seen.ended[0] != self.receipt(case.order):
             yield f"once expected, seen {seen.effects} {seen.ended}"
         if seen.ended[1] != how and not case.again:
@@ -120,7 +120,7 @@ class Refused(Charge):
 
 
 class Held(Scene):
-    """A claim around a few lines. What is left behind lapses; whether it may be repeated is the scene's word."""
+    """A claim around a few lines. If it is left behind, it lapses; the scene says whether it may be repeated."""
 
     repeat: Any = "safe"
 
@@ -182,7 +182,7 @@ class Renewed(Held):
 
 
 class Released(Held):
-    """Given back after an error: as if it had never been taken."""
+    """Released after an error: as if it had never been taken."""
 
     name = "released"
     repeat = "never"
@@ -214,7 +214,7 @@ class Released(Held):
 
 
 class Parked(Held):
-    """A holder that died in work never to be repeated: whoever comes next parks it, and a person ends it."""
+    """A holder died in work that must never be repeated: the next caller parks it, and a person settles it."""
 
     name = "parked"
     repeat = "never"
@@ -245,7 +245,7 @@ class Parked(Held):
 
 
 class Settled(Parked):
-    """A person's word, once: what it said first is what it says."""
+    """A settlement counts once: the first one stays."""
 
     name = "settled"
     points = (Point("settle", _claim(Replace, "done")),)
@@ -264,7 +264,7 @@ class Settled(Parked):
 
 
 class Failed(Scene):
-    """A refusal that no retry cures: recorded for good, and never run again without a word."""
+    """A final refusal: recorded, and never run again unless a person decides so."""
 
     name = "failed"
     points = (Point("fail for good", _claim(Replace, "failed")),)

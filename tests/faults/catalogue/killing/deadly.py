@@ -1,4 +1,4 @@
-"""An engine that kills its process at a named boundary: before it, when it has landed unheard, or right after it."""
+"""An engine that kills its process at a named boundary: before a commit, before its answer, or after that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AFTER", "BEFORE", "LANDED", "LATE", "POSITIONS", "Deadly", "Orders",
 
 BEFORE, LANDED, AFTER = POSITIONS = ("before it", "landed unheard", "after it")
 
-LATE = "late"  # noted instead of a space: how many batches of a zombie were accepted
+LATE = "late"  # recorded instead of a space: how many batches of a zombie were accepted
 
 Meant = Callable[[Write], bool]
 Noted = Callable[[str, int], None]
@@ -29,14 +29,14 @@ class Point(Struct, frozen=True):
 
 
 class Orders(Struct):
-    """Where this process is to die. Set before it is forked, or by itself."""
+    """The point at which this process is to die. Set before it is forked, or by itself."""
 
     point: Point | None = None
     position: str = ""
     nth: int = 0  # instead of a point: the n-th commit, whatever it is
     armed: bool = False  # it has passed the point and dies at the next thing it does
-    stop: Callable[[], object] = die  # a zombie's returns, much later
-    late: bool = False  # what it commits now was decided before it was stopped
+    stop: Callable[[], object] = die  # the zombie continues, much later
+    late: bool = False  # its commits now were decided before it was stopped
 
     def pass_by(self, moment: str, position: str) -> None:
         """Called in a user's work: before an effect, and after it. Dies there, or when its record is to be sent."""
@@ -61,7 +61,7 @@ class Orders(Struct):
 
 
 class Deadly(Wrapped):
-    """Stops on order. Tells `noted` each fence that was drawn and heard of: they must only grow."""
+    """Kills its process at the ordered point. Passes each drawn fence to `noted`: they must only grow."""
 
     def __init__(self, inner: Any, orders: Orders, noted: Noted) -> None:
         super().__init__(inner)  # type: ignore[no-untyped-call]

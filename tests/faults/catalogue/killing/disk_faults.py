@@ -1,4 +1,4 @@
-"""Ways in which a disk fails: calls that return an error, writes that come out short, a file system without room."""
+"""Ways in which a disk fails: calls that return an error, short writes, a full file system."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class DiskFault(Protocol):
     def name(self) -> str: ...
 
     def around(self, work: Work, database: Path) -> int:
-        """Do the work under the fault, in a process of its own; how that ended."""
+        """Do the work under the fault, in a process of its own; return how it ended."""
 
     def is_sure(self, database: Path) -> bool:
-        """Whether it is known to have struck, though nobody was refused."""
+        """Whether the fault is known to have happened even if no call was refused."""
 
 
 class Injected(Struct, frozen=True):
-    """The n-th call of a kind fails, and all that follow if it is lasting."""
+    """The n-th call of a kind fails, and all later ones if the fault is lasting."""
 
     call: str
     error: str
@@ -58,7 +58,7 @@ class Injected(Struct, frozen=True):
 
 
 class Short(Struct, frozen=True):
-    """The log may grow by so many bytes: the write that crosses that comes out short, and the next one fails."""
+    """The log may grow by a number of bytes: the write that crosses the limit is short, and the next one fails."""
 
     room: int
     name: str = "short write"
@@ -78,7 +78,7 @@ class Short(Struct, frozen=True):
 
 
 class Small(Struct, frozen=True):
-    """A file system with so much room left, until somebody tidies up."""
+    """A file system with little free space, until some is freed."""
 
     room: int
     name: str = "no room on the file system"
@@ -105,7 +105,7 @@ def fill(path: Path, room: int) -> None:
 
 @contextlib.contextmanager
 def small_disk(directory: Path, size: str) -> Iterator[str]:
-    """A file system of that size is mounted there. Gives "", or why it cannot be."""
+    """Mount a file system of that size there. Yields "", or why that is not possible."""
     directory.mkdir()
     try:
         done = subprocess.run(

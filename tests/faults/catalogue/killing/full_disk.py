@@ -1,4 +1,4 @@
-"""A disk that fails under a process which goes on: what it said was done is done, whatever it said about the rest."""
+"""A process that continues after its disk has failed: what it acknowledged is there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hopeful(Wrapped):
 
 
 class FullDisk(Round):
-    """Each fault is one process that tries a few orders. What it was told, good or bad, is written down outside."""
+    """Each fault is one process that tries a few orders. All answers are recorded outside of the product."""
 
     def __init__(
         self, place: Place, faults: Sequence[DiskFault], outside: Outside, wrap: Any = lambda engine: engine
@@ -47,7 +47,7 @@ class FullDisk(Round):
         self.app.store._patience = 0.03  # type: ignore[attr-defined]  # a disk stays as it is, however long one waits
 
     def _case(self, scene: str, order: int) -> Case:
-        """When it was felt is for the system to say, so nothing is expected that depends on it: `again`."""
+        """Which call fails depends on the system, so a repetition is neither expected nor excluded: `again`."""
         return Case(scene, str(self.faults[(order - 1) // EACH]), "under it", order, again=1)
 
     def play(self) -> Played:

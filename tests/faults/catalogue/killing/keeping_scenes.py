@@ -33,7 +33,7 @@ def _trims(write: Write) -> bool:
 
 
 class Swept(Scene):
-    """Keys whose time is over are forgotten, all of them, and no others."""
+    """All expired keys are forgotten, and no others."""
 
     name = "swept"
     may_recover_twice = False  # after that time it is swept again
@@ -63,11 +63,11 @@ class Swept(Scene):
         return self.long if case.point == "result trimmed" else self.brief
 
     def prepare(self, case: Case) -> None:
-        for order in (case.order, -case.order):  # one to spare: who dies after a key has the next one in its hands
+        for order in (case.order, -case.order):  # one more than needed: a process that dies has taken the next one
             self.flow(case)(order)
 
     def act(self, case: Case) -> Any:
-        """One at a time: what a killed sweep had in its hands is left alone for a while."""
+        """One at a time: keys that a killed sweep had taken are left alone for a while."""
         for _ in range(MANY):
             if block(sweep(self.app.store, limit=1)).total == 0:
                 return "swept"
@@ -88,7 +88,7 @@ class Swept(Scene):
 
 
 class Joined(Scene):
-    """A step in the ledger's own database: its row and its entry are both there, or neither."""
+    """A step in the ledger's own database: its row and its entry exist both, or neither."""
 
     name = "joined"
     stores = ("sqlite", "postgres")
@@ -109,7 +109,7 @@ class Joined(Scene):
         self.query("CREATE TABLE stock (name TEXT NOT NULL)")
 
     def query(self, sql: str) -> list[Any]:
-        """Past the product, on a connection of our own."""
+        """Query without the product, on a connection of our own."""
         if isinstance(self.place, SqlitePlace):
             with closing(sqlite3.connect(self.place.directory / "claims.db")) as db, db:
                 return db.execute(sql).fetchall()
@@ -142,7 +142,7 @@ class Joined(Scene):
 
 
 class Created(Joined):
-    """A row of sql.find_or_create in the ledger's own database: the one who created it is told so, killed or not."""
+    """A row of sql.find_or_create in the ledger's own database: the run that created it is told so, killed or not."""
 
     name = "created"
     moment = "commit of a row that is found or created"

@@ -15,7 +15,7 @@ __all__ = ["MANY_SCENES"]
 
 
 class Batched(Run):
-    """State per item: only what is not known to be done is done."""
+    """Each item has its own state: only items that are not known to be done are done."""
 
     name = "batched"
     points = (Point("batch item", entry("pick[b]", "done", "started")), Point("effect on an item"))
@@ -44,7 +44,9 @@ class Batched(Run):
 
 
 class Ordered(Run):
-    """Of an object only newer versions are applied; the older one comes when the newer one was applied, or dying."""
+    """Only newer versions of an object are applied; the older one arrives when the newer one was applied or is
+    dying.
+    """
 
     name = "ordered"
     points = (

@@ -1,10 +1,13 @@
-"""The world outside of the product: a line for each effect, in files that the product cannot write to by itself."""
+"""Effects outside of the product: one line for each, in files that only the test's own functions write."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ KINDS = ("effect", "since", "until", "told", "ended", "broken", "missed", "fence
 
 
 class Outside:
-    """Opened before a fork, used on both sides of it. Each line is one write, so that no kill can tear it."""
+    """Opened before a fork, used on both sides. Each line is one write, so that no kill can tear it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -26,10 +29,11 @@ class Outside:
         self._read_to = dict.fromkeys(KINDS, 0)
 
     def note(self, name: str, order: int, kind: str, what: Any) -> None:
-        os.write(self._files[kind], json.dumps([name, order, what]).encode() + b"\n")
+        with _no_limit():
+            os.write(self._files[kind], json.dumps([name, order, what]).encode() + b"\n")
 
     def read(self, kind: str) -> Noted:
-        """What was noted of a kind, in order, by scene and order. Reads on from where it was."""
+        """Return the new lines of a kind, by scene and order, since the last read."""
         known = self._known[kind]
         with (self._directory / f"outside-{kind}").open("rb") as file:
             file.seek(self._read_to[kind])
@@ -42,3 +46,17 @@ class Outside:
     def close(self) -> None:
         for file in self._files.values():
             os.close(file)
+
+
+@contextlib.contextmanager
+def _no_limit() -> Iterator[None]:
+    """A limit on the size of files (F3) is meant for the ledger, and would cut the test's own lines."""
+    limit, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == hard:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))

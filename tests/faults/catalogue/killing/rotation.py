@@ -1,4 +1,4 @@
-"""Kills while everything is sealed anew with another key: whatever was sealed stays readable, and stays the same."""
+"""Kills while all values are re-encrypted with another key: each stays readable and unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POINT = "key re-encrypted"
 
 
 class Rotation:
-    """Each kill rotates to a key of its own, so that there is always something to be sealed."""
+    """Each kill rotates to a key of its own, so that there is always something to re-encrypt."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

@@ -23,7 +23,7 @@ __all__ = ["Played", "Round", "forked", "forked_off"]
 
 
 class Played(Struct):
-    """What came of a round; plain data, to be told by the process that played it."""
+    """The results of a round: plain data, sent by the process that ran it."""
 
     kills: int = 0
     again: int = 0  # of these, kills in a recovery
@@ -33,7 +33,7 @@ class Played(Struct):
 
 
 def forked_off(work: Callable[[], object]) -> int:
-    """In a process of its own; its id."""
+    """Run in a process of its own; return its id."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -49,12 +49,12 @@ def forked_off(work: Callable[[], object]) -> int:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """The same, and how it ended, as `os.waitstatus_to_exitcode` says it."""
+    """The same; return its exit code, as `os.waitstatus_to_exitcode` gives it."""
     return os.waitstatus_to_exitcode(os.waitpid(forked_off(work), 0)[1])
 
 
 class Round:
-    """To be played in a process of its own, which has no threads: everything that acts is forked from it."""
+    """Run in a process of its own without threads: everything that acts is forked from it."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Round:
                     self.outside.note(case.scene, case.order, "broken", f"recovered twice: {ended!r}, {second!r}"[:500])
 
     def _begin(self) -> None:
-        self.app.parts.flusher.stop()  # its commits come when they come; without it, a point is always the same one
+        self.app.runtime.flusher.stop()  # without background commits a point is always the same one
 
     def _ordered(self, case: Case) -> Scene:
         scene = self.scenes[case.scene]
@@ -188,7 +188,7 @@ class Round:
 
 
 class _Told:
-    """What a scene raises is written down, and the next case goes on."""
+    """Record what a scene raises, and continue with the next case."""
 
     def __init__(self, outside: Outside, case: Case) -> None:
         self._outside = outside

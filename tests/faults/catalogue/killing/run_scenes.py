@@ -38,7 +38,7 @@ def claim_in(flow: str, state: str) -> Any:
 
 
 class Run(Scene):
-    """A flow. What nobody knows is settled by a person who looks at the outside."""
+    """A flow. Unknown outcomes are settled by a person who looks at the effects."""
 
     flow: Any
 
@@ -60,7 +60,7 @@ class Run(Scene):
 
 
 MAIL = "effect of a step never repeated"
-UNSURE = {  # where nobody can know whether the mail was sent: its intent had landed, and its record had not
+UNSURE = {  # where it cannot be known whether the mail was sent: its intent had landed, and its record had not
     ("record of a checked step", LANDED),
     ("record of a checked step", AFTER),
     ("intent of a step never repeated", LANDED),
@@ -175,7 +175,7 @@ class Started(Run):
 
 
 class Reviewed(Run):
-    """A person's word about a run, once."""
+    """A settlement of a run counts once."""
 
     name = "reviewed"
     points = (Point("run settled", entry("mail", "done")),)

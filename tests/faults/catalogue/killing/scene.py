@@ -1,4 +1,4 @@
-"""A scene: work of one kind, a process that is killed in it, others that go on, and what must be true in the end."""
+"""A scene: one kind of work, a process that is killed in it, others that continue, and the conditions at the end."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from twiceproof import App, Retry
 
 __all__ = ["LEASE", "QUICK", "Case", "Scene", "Seen"]
 
-LEASE = 600.0  # however slow the machine, it lapses only when a round says so
+LEASE = 600.0  # it lapses only when a round says so, however slow the machine
 QUICK = Retry(attempts=9, first=0.001)
 
 
 class Case(Struct, frozen=True):
-    """One kill: where, and whose."""
+    """One kill: the point, and the order."""
 
     scene: str
     point: str
     position: str
     order: int
-    again: int = 0  # killed in the recovery as well, at its n-th commit
+    again: int = 0  # the recovery is killed as well, at its n-th commit
     again_at: str = ""
 
 
 class Seen(Struct, frozen=True):
-    """What is known of a case from outside: effects in order, what the killed process was told, how it ended."""
+    """What is known of a case from outside: effects in order, the answers to the killed process, how it ended."""
 
     effects: Sequence[Any]
-    told: Sequence[Any]  # at most one: what it said when its work was acknowledged, before it died
+    told: Sequence[Any]  # at most one: its answer, if its work was acknowledged before it died
     ended: Any
 
 
@@ -44,7 +44,7 @@ class Scene:
     points: tuple[Point, ...] = ()
     stores: tuple[str, ...] = ("sqlite", "postgres", "valkey")
     may_recover_twice = True  # with a lease's time in between
-    result_at: int | None = 0  # of what `recover` answers: what must be the same when it is called again
+    result_at: int | None = 0  # the part of `recover`'s answer that must be the same when it is called again
 
     def __init__(self, app: App, outside: Outside, orders: Orders, place: Place) -> None:
         self.app = app
@@ -57,18 +57,18 @@ class Scene:
         """Flows and steps."""
 
     def prepare(self, case: Case) -> None:
-        """Up to where the killed process begins; a lease's time passes between this and `act`."""
+        """Do what comes before the killed process; a lease's time passes between this and `act`."""
 
     def act(self, case: Case) -> Any:
-        """What the killed process does. Its answer is written down outside: from then on it is acknowledged."""
+        """The work of the killed process. Its answer is recorded outside, and counts as acknowledged from then on."""
         raise NotImplementedError
 
     def recover(self, case: Case) -> Any:
-        """To the end, by another process, after a lease's time. Called twice, the second time changes nothing."""
+        """Finish the work, in another process, after a lease's time. Called twice: the second time changes nothing."""
         raise NotImplementedError
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        """Each thing that is not as promised."""
+        """Return each broken promise."""
         raise NotImplementedError
 
     def result(self, ended: Any) -> Any:
@@ -77,7 +77,7 @@ class Scene:
     # -- for scenes ------------------------------------------------------------------------------
 
     def do(self, order: int, what: str, moment: str = "") -> None:
-        """An effect. A process may be ordered to die before it, right after it, or before it is recorded."""
+        """Perform an effect. A process may be ordered to die before it, right after it, or before it is recorded."""
         self.orders.pass_by(moment, BEFORE)
         self.outside.note(self.name, order, "effect", what)
         self.orders.pass_by(moment, LANDED)

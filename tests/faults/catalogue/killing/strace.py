@@ -49,14 +49,14 @@ class Traced:
         return False
 
     def end(self) -> int:
-        """How the work ended, as `os.waitstatus_to_exitcode` says it."""
+        """Return the work's exit code, as `os.waitstatus_to_exitcode` gives it."""
         status = os.waitpid(self.pid, 0)[1]
         self.complaint = self._strace.communicate()[1].strip()
         return os.waitstatus_to_exitcode(status)
 
 
 def counted(work: Callable[[], object], calls: str, directory: Path) -> Counter[str]:
-    """How often a clean run makes each of these calls, in the thread that makes the most of them."""
+    """Count how often a clean run makes each of these calls, in the thread that makes the most of them."""
     output = directory / "strace"
     Traced(work, f"trace={calls}", output=str(output)).end()
     made: Counter[tuple[str, str]] = Counter()
@@ -72,7 +72,7 @@ def counted(work: Callable[[], object], calls: str, directory: Path) -> Counter[
 
 @cache
 def why_not() -> str:
-    """Why this machine cannot do it; "" if it can."""
+    """Return why this machine cannot do it; "" if it can."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     traced = Traced(os.getppid, "inject=getppid:signal=SIGKILL:when=1", "trace=getppid")

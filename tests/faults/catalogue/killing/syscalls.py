@@ -1,4 +1,4 @@
-"""One round of processes killed at their n-th system call of a kind: in the middle of what a commit consists of."""
+"""One round of processes killed at their n-th system call of a kind, in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Syscalls(Round):
         super().__init__(place, self.kinds, cases)
 
     def _case(self, scene: str, order: int) -> Case:
-        """Where it died is for the system to say, so nothing is expected that depends on it: `again`."""
+        """Where it died depends on the system, so a repetition is neither expected nor excluded: `again`."""
         call = self.calls[order - 1]
         return Case(scene, f"{call.name} {call.nth}", "at it", order, again=1)
 
@@ -70,13 +70,13 @@ class Syscalls(Round):
             self.played.hits[call.name] = self.played.hits.get(call.name, 0) + 1
 
     def _work(self, order: int) -> None:
-        redis_links.GLANCES = 0  # how many looks there are depends on the server: the n-th would be another each time
+        redis_links.GLANCES = 0  # the number of polls depends on the server, so the n-th would not be the same
         self._begin()
         for scene in self.scenes.values():
             told = scene.act(self._case(scene.name, order))
             self.outside.note(scene.name, order, "told", told)
 
     def count(self, names: Sequence[str]) -> dict[str, int]:
-        """In a round of its own: how many calls of each kind there are to be killed at."""
+        """Count the calls of each kind, in a round of its own."""
         made: Any = counted(lambda: self._work(1), ",".join(names), self.place.directory)
         return {name: made[name] for name in names}

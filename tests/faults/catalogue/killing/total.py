@@ -1,4 +1,4 @@
-"""What all rounds of a fault in one store came to."""
+"""The results of all rounds of a fault in one store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.faults.trial import NAMES, Trial
 
 __all__ = ["Total", "apart"]
 
-MOST = 40  # violations that are told; of the others only how many
+MOST = 40  # violations that are reported; the others are only counted
 
 
 def apart(trial: Trial, store: str, work: Callable[[Any], Played]) -> Played:
-    """An empty store, and a process of its own: what it opens and patches is gone with it."""
+    """Run with an empty store, in a process of its own: whatever it opens and patches ends with it."""
     with trial.place(store) as place:
         child = Child(lambda child: child.tell(msgspec.to_builtins(work(place))))
         heard = child.hear()
@@ -28,11 +28,12 @@ def apart(trial: Trial, store: str, work: Callable[[Any], Played]) -> Played:
 
 
 class Total:
-    """Adds up."""
+    """Adds up, for a finding. Where one broken promise is enough, the first round that saw one is the last."""
 
-    def __init__(self, trial: Trial, store: str) -> None:
+    def __init__(self, trial: Trial, store: str, finding: Finding) -> None:
         self.trial = trial
         self.store = store
+        self.finding = finding
         self.played = Played()
 
     def add(self, name: str, work: Callable[[Any], Played]) -> None:
@@ -44,8 +45,11 @@ class Total:
         where = f"{NAMES[self.store]}, seed {self.trial.seed}, {name}"
         total.violations += [f"{where}: {what}" for what in played.violations]
         total.unknown += [f"{where}: {what}" for what in played.unknown]
+        if total.violations and self.finding.one_is_enough:
+            self.finding.violated(total.violations[0])
 
-    def tell(self, finding: Finding) -> None:
+    def tell(self) -> None:
+        finding = self.finding
         for point, times in self.played.hits.items():
             finding.hit(point, times)
         finding.violations += self.played.violations[:MOST]

@@ -1,4 +1,4 @@
-"""Scenes of what starts by itself: the ticks of a schedule, and the cursor of a poll."""
+"""Scenes of automatic starts: the ticks of a schedule, and the cursor of a poll."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Triggered(Scene):
 
 
 class Ticked(Triggered):
-    """One run for each tick, and none is left out."""
+    """One run for each tick, and none is skipped."""
 
     name = "ticked"
     result_at = None
@@ -88,7 +88,7 @@ class Ticked(Triggered):
         return ticks
 
     def _due_at_first(self, case: Case, ticks: list[str]) -> list[str]:
-        """The clock on the wall goes on: what falls due between two recoveries is none of their business."""
+        """The wall clock continues: ticks that fall due between two recoveries are not judged."""
         if not self.outside.read("until")[self.name, case.order]:
             self.outside.note(self.name, case.order, "until", max(ticks, default=""))
         until = self.outside.read("until")[self.name, case.order][0]
@@ -103,7 +103,7 @@ class Ticked(Triggered):
 
 
 class Asked(Triggered):
-    """Everything since last time: the cursor moves on when each item has its run."""
+    """Everything since the last poll: the cursor advances when each item has its run."""
 
     name = "asked"
     result_at = 1

@@ -1,4 +1,4 @@
-"""Scenes of runs that are undone: after a failure, and by a person's word."""
+"""Scenes of runs that are undone: after a failure, and by a person's decision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["UNDO_SCENES"]
 
 
 class Undone(Run):
-    """A failure after what can be undone: undone once each, backwards, unless nobody knows what happened."""
+    """A failure after steps with an undo: each is undone once, in reverse order, unless an outcome is unknown."""
 
     name = "undone"
     result_at = 1
@@ -78,7 +78,7 @@ class Undone(Run):
             self.app.settle_run(self.run(case), "did-not-happen", by="ann")
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        kinds = [what.split()[0] for what in dict.fromkeys(seen.effects)]  # what a provider knows by its key is one
+        kinds = [what.split()[0] for what in dict.fromkeys(seen.effects)]  # keyed effects count once
         if kinds != ["reserve", "announce", "recall", "release"] or len(set(seen.effects)) != 4:
             yield f"done, and undone backwards once each, expected; seen {seen.effects}"
         if [seen.effects.count("announce"), seen.effects.count("recall")] != [1, 1]:
@@ -88,7 +88,7 @@ class Undone(Run):
 
 
 class Stopped(Run):
-    """Cancelled by a person while it waits: what was done is undone once."""
+    """Cancelled by a person while it waits: completed steps are undone once."""
 
     name = "stopped"
     result_at = 1

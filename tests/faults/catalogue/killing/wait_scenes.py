@@ -1,4 +1,4 @@
-"""Scenes of waits: timers set and fired, callbacks delivered and taken up, approvals asked for and decided."""
+"""Scenes of waits: timers set and fired, callbacks delivered and received, approvals requested and decided."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["WAIT_SCENES"]
 
 
 class Waits(Scene):
-    """`prepare` brings it to its wait, unless setting the wait is what is to be killed."""
+    """`prepare` brings the run to its wait, unless the kill is to happen while the wait is set."""
 
     flow: Any
     sets = ""  # the point at which the wait is set

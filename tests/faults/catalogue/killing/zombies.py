@@ -1,4 +1,4 @@
-"""One round of zombies: stopped in the middle, taken over by others, woken up; nothing they say counts any more."""
+"""One round of zombies: processes that are stopped, taken over by others and continued; their writes are refused."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TAKEN = Point(
     "taken over",
     lambda write: isinstance(write, Replace) and write.at.kind in ("claim", "run") and write.state == "held",
 )
-KEYED = " tp_"  # an effect under a key that its receiver knows already is no second one
+KEYED = " tp_"  # an effect under a key that its receiver knows already does not count twice
 
 
 class Zombies(Round):
-    """All of a round are stopped at once, at the same points at which others are killed."""
+    """All zombies of a round are stopped at once, at the same points at which other rounds kill."""
 
     writing: Case | None = None
 
@@ -78,10 +78,10 @@ class Zombies(Round):
             self.outside.note(case.scene, case.order, "broken", f"woken up: {error!r}"[:500])
 
     def _wake_early(self, stopped: dict[Case, Child]) -> None:
-        """While another one is at work, which then dies: a third one finds what the two have left."""
+        """Wake it while another process is working, which then dies: a third one finds what the two have left."""
         others = [Child(partial(self._take_over, case)) for case in stopped]
         for other in others:
-            other.hear()  # nothing, if it has come to its end
+            other.hear()  # nothing, if it has finished
         self._wake_all(stopped)
         for other in others:
             other.send(signal.SIGKILL)
@@ -108,7 +108,7 @@ class Zombies(Round):
         self.played.hits[case.point] = self.played.hits.get(case.point, 0) + 1
 
     def _look_again(self) -> None:
-        """Whatever the zombies said: what is recorded is as it was."""
+        """Check that the records are unchanged, whatever the zombies were answered."""
         self._begin()
         ended = self.outside.read("ended")
         for case in self.cases:
