@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -20,15 +21,21 @@ from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
 from .sections.copying import measure_copying
+from .sections.dashboard import measure_browsers, measure_pages
 from .sections.effects import measure_effects
 from .sections.engines import ENGINES, measure_engine
-from .sections.flows import measure_flows
+from .sections.flow_files import measure_flow_files, measure_lint
+from .sections.flows import measure_flows, measure_flows_beside
 from .sections.footprint import measure_footprint
 from .sections.forgetting import measure_forgetting
+from .sections.message_peers import measure_message_peers
+from .sections.messages import measure_brokers, measure_messages
 from .sections.middleware import measure_middleware
+from .sections.passed import measure_backlog, measure_passed
 from .sections.peers import measure_peers
-from .sections.reconcile import measure_reconcile
+from .sections.reconcile import measure_reconcile, measure_tables
 from .sections.recovery import measure_recovery
+from .sections.row_stores import ROW_STORES, measure_row_store
 from .sections.rows import measure_rows, measure_rows_on_mariadb
 from .sections.scale import measure_scale
 from .sections.store import measure_store
@@ -40,6 +47,7 @@ from .table import show
 RESULTS = Path(__file__).parent / "results"
 STORES = ("sqlite", "postgres", "valkey")
 LEDGERS = ("sqlite", "postgres")  # stores that flows are measured on
+FAILED = "failed, and has no figures:"
 
 
 @click.command()
@@ -65,6 +73,9 @@ def main(quick: bool, only: str, rounds: int | None, path: Path | None) -> None:
     report.write(path)
     write_chart(path.with_suffix(".svg"), report.findings.lines, _subtitle(report))
     print(f"Written: {path} and {path.with_suffix('.svg')}, after {report.seconds:.0f} s")
+    failed = [note for note in report.findings.notes if FAILED in note]
+    if failed:
+        raise SystemExit("\n".join(["Sections that failed:", *failed]))
 
 
 def measure(plan: Plan, chosen: list[str], progress: Progress) -> Report:
@@ -84,6 +95,8 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         "peers": lambda: measure_peers(sites.valkey, "always", plan, progress),
         "peers without waiting for the disk": lambda: measure_peers(sites.lax_valkey, "everysec", plan, progress),
         **{f"scale on {name}": lambda name=name: measure_scale(site_of[name](), plan, progress) for name in STORES},  # type: ignore[misc]
+        "scale on mariadb": lambda: measure_scale(sites.mariadb, plan, progress),
+        "flows on mariadb": lambda: measure_flows_beside(sites.mariadb, sites.postgres, plan, progress),
         **{f"flows on {name}": lambda name=name: measure_flows(site_of[name](), plan, progress) for name in LEDGERS},  # type: ignore[misc]
         **{
             f"flows {what} on {name}": lambda name=name, measure=measure: measure(site_of[name](), plan, progress)  # type: ignore[misc]
@@ -100,14 +113,25 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
             )
             for kind in ENGINES
         },
+        **{f"files on {name}": partial(_files, site_of[name], plan, progress) for name in LEDGERS},
+        "files lint": lambda: measure_lint(plan, progress),
         **{f"webhooks on {name}": partial(_webhooks, site_of[name], plan, progress) for name in LEDGERS},
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
+        **{f"dashboard on {name}": partial(_pages, site_of[name], plan, progress) for name in LEDGERS},
+        **{f"dashboard and webhooks on {name}": partial(_browsers, site_of[name], plan, progress) for name in LEDGERS},
         "middleware": lambda: measure_middleware(sites, plan, progress),
         **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
+        **{f"messages on {name}": partial(_messages, site_of[name], plan, progress) for name in LEDGERS},
+        **{f"messages and RabbitMQ on {name}": partial(_brokers, site_of[name], plan, progress) for name in LEDGERS},
+        **{f"messages beside others on {name}": partial(_peers, site_of[name], plan, progress) for name in LEDGERS},
+        "messages passed": lambda: measure_passed(sites.postgres, plan, progress),
+        **{f"messages behind others on {name}": partial(_backlog, site_of[name], plan, progress) for name in LEDGERS},
         "reconcile": lambda: measure_reconcile(plan, progress),
+        "reconcile tables": lambda: measure_tables(sites.postgres.fresh(), plan, progress),
         "copy": lambda: measure_copying(sites.sqlite, sites.postgres, plan, progress),
         **{f"effects rows on {name}": partial(_rows, site_of[name], plan, progress) for name in LEDGERS},
         "effects rows on mariadb": lambda: measure_rows_on_mariadb(plan, progress),
+        **{f"rows on {name}": partial(measure_row_store, name, plan, progress) for name in ROW_STORES},
         "import": lambda: measure_footprint(plan, progress),
     }
 
@@ -116,8 +140,37 @@ def _webhooks(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findi
     return measure_webhooks(site(), plan, progress)
 
 
+def _files(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_flow_files(site(), plan, progress)
+
+
+def _pages(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    there = site()
+    return measure_pages(there, plan.shown[there.name], progress)
+
+
+def _browsers(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_browsers(site(), plan, progress)
+
+
 def _effects(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
     return measure_effects(site(), plan, progress)
+
+
+def _messages(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_messages(site(), plan, progress)
+
+
+def _backlog(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_backlog(site(), plan, progress)
+
+
+def _brokers(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_brokers(site(), plan, progress)
+
+
+def _peers(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_message_peers(site(), plan, progress)
 
 
 def _rows(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
@@ -125,13 +178,16 @@ def _rows(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
 
 
 def _measured(name: str, section: Callable[[], Findings]) -> Findings:
-    """A server that this machine does not have is said to be missing, and the rest goes on."""
+    """Measure a section. One that cannot run here, or fails, leaves a note: the rest is measured all the same."""
     try:
         return section()
     except (Unavailable, StartFailed) as error:
         return Findings(notes=[f"{name} was left out: {error}"])
     except ImportError as error:
         return Findings(notes=[f"{name} was left out: {error}; run: pip install --editable '.[all,bench]'"])
+    except Exception as error:  # noqa: BLE001 - half an hour of other sections must not be lost with it
+        traceback.print_exc()
+        return Findings(notes=[f"{name} {FAILED} {type(error).__name__}: {str(error)[:300]}"])
 
 
 def _chosen(only: str) -> list[str]:

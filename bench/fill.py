@@ -24,13 +24,23 @@ from twiceproof.stores.open import open_store
 from .contenders.row import COLUMNS
 from .orders import RESULT, TENANT, Asks, Keys
 
-__all__ = ["OPERATION", "Row", "fill_postgres", "fill_sqlite", "fill_valkey", "insert_postgres", "insert_sqlite"]
+__all__ = [
+    "OPERATION",
+    "Row",
+    "fill_mariadb",
+    "fill_postgres",
+    "fill_sqlite",
+    "fill_valkey",
+    "insert_postgres",
+    "insert_sqlite",
+]
 
 Row = tuple[Any, ...]
 
 OPERATION = "ship"
 KEEP = Lifetime().keep or 0.0
 GROUP = 500
+LINES = 2_000
 
 
 def fill_sqlite(url: str, keys: Keys, count: int) -> None:
@@ -69,6 +79,22 @@ def insert_postgres(url: str, rows: Iterable[Row], counter: int = 0) -> None:
             db.execute(f"SELECT {at_least} FROM twiceproof.twiceproof_number", (counter,))
         db.execute("VACUUM ANALYZE twiceproof.twiceproof_records")
         db.execute("CHECKPOINT")
+
+
+def fill_mariadb(url: str, keys: Keys, count: int) -> None:
+    """In statements of many rows, each a transaction. Its counter follows the time, and is above these numbers."""
+    import pymysql
+
+    from twiceproof.stores.mariadb.schema import connection_parameters
+
+    columns = COLUMNS.replace(", key,", ", `key`,")
+    row = f"({','.join(['%s'] * 13)})"
+    rows = _rows(keys, count)
+    with pymysql.connect(**connection_parameters(url), autocommit=True) as db, db.cursor() as cursor:
+        while part := list(itertools.islice(rows, LINES)):
+            sql = f"INSERT INTO twiceproof_records ({columns}) VALUES {','.join([row] * len(part))}"
+            cursor.execute(sql, [value for one in part for value in one])
+        cursor.execute("ANALYZE TABLE twiceproof_records")
 
 
 def fill_valkey(url: str, keys: Keys, count: int) -> None:

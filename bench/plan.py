@@ -10,12 +10,16 @@ SECTIONS = (
     "sqlite",
     "postgres",
     "valkey",
+    "rows",
     "peers",
     "scale",
     "flows",
+    "files",
     "webhooks",
+    "dashboard",
     "middleware",
     "effects",
+    "messages",
     "reconcile",
     "copy",
     "import",
@@ -41,9 +45,13 @@ class Plan(Struct, frozen=True):
     forgotten: int  # runs whose time is over
     interrupted: int  # runs that a killed process leaves behind
     waiting: int  # runs that wait in a store
+    undelivered: int  # messages that wait in a store
+    passed: int  # messages that have passed through a store
     slow_senders: int  # connections that drip bytes
     reconciled: tuple[int, int]  # rows of each of two sources that are compared: few, and many
     copied: int  # claims of a ledger that is copied
+    releases: int  # of one flow
+    shown: dict[str, int]  # runs of five steps in the ledgers whose pages are opened
 
 
 FULL = Plan(
@@ -63,9 +71,13 @@ FULL = Plan(
     forgotten=3_000,
     interrupted=1_000,
     waiting=100_000,
+    undelivered=1_000_000,
+    passed=1_000_000,
     slow_senders=500,
-    reconciled=(1_000_000, 5_000_000),
+    reconciled=(1_000_000, 10_000_000),
     copied=1_000_000,
+    releases=1_000,
+    shown={"SQLite": 200_000, "PostgreSQL": 1_000_000},
 )
 QUICK = Plan(
     "quick",
@@ -84,7 +96,11 @@ QUICK = Plan(
     forgotten=50,
     interrupted=20,
     waiting=1_000,
+    undelivered=2_000,
+    passed=10_000,
     slow_senders=20,
     reconciled=(2_000, 10_000),
     copied=2_000,
+    releases=20,
+    shown={"SQLite": 300, "PostgreSQL": 300},
 )

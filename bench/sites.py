@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from tests.servers import PostgresServer, ValkeyServer
+from tests.servers import MariadbServer, PostgresServer, ValkeyServer
 
-from .fill import Row, fill_postgres, fill_sqlite, fill_valkey, insert_postgres, insert_sqlite
+from .fill import Row, fill_mariadb, fill_postgres, fill_sqlite, fill_valkey, insert_postgres, insert_sqlite
 from .orders import Keys
 from .plan import Plan
 from .rounds import Contender
@@ -109,6 +109,28 @@ class PostgresSite:
         return plan.many
 
 
+class MariadbSite:
+    name = "MariaDB"
+
+    def __init__(self, server: MariadbServer) -> None:
+        self._server = server
+
+    def fresh(self) -> str:
+        return self._server.create_database()
+
+    def raw(self, stack: ExitStack) -> RawStore:
+        raise NotImplementedError("the usual way on MariaDB is measured with the stores of rows")
+
+    def fill(self, url: str, keys: Keys, count: int) -> None:
+        fill_mariadb(url, keys, count)
+
+    def insert(self, url: str, rows: Iterable[Row]) -> None:
+        raise NotImplementedError("waiting flows are not measured on MariaDB")
+
+    def many(self, plan: Plan) -> int:
+        return plan.many
+
+
 class ValkeySite:
     name = "Valkey"
 
@@ -152,6 +174,12 @@ class Sites:
         # Room for a run's log: a checkpoint would hit whoever is being measured then.
         server = PostgresServer({"max_wal_size": "8GB", "checkpoint_timeout": "30min"}, disk=True)
         return PostgresSite(self._stack.enter_context(server))
+
+    @cached_property
+    def mariadb(self) -> Site:
+        """With room for a large ledger's pages, as a server has that keeps one."""
+        server = MariadbServer({"innodb-buffer-pool-size": "2G", "innodb-log-file-size": "1G"}, disk=True)
+        return MariadbSite(self._stack.enter_context(server))
 
     @cached_property
     def valkey(self) -> Site:

@@ -1,4 +1,4 @@
-"""Fills a store with waiting runs, in bulk: one is made by a flow that sleeps, the others are its copies."""
+"""Fills a store with waiting runs or messages, in bulk: one is made as usual, the others are its copies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .contenders.picking import FLOW, make_waiting_flow
 from .orders import TENANT
 from .sites import Site
 
-__all__ = ["fill_waiting"]
+__all__ = ["fill_undelivered", "fill_waiting"]
 
 FIRST = "run-00000000"
 SECONDS_APART = 1.0
@@ -24,6 +24,13 @@ SECONDS_APART = 1.0
 
 def fill_waiting(site: Site, url: str, count: int) -> None:
     site.insert(url, itertools.chain.from_iterable(_copies(_first(url), count)))
+
+
+def fill_undelivered(site: Site, url: str, first: Record, count: int) -> None:
+    """Copy a message so many times, under other keys; each is due a moment after the one before it."""
+    key = first.at.space.rpartition("/")[2]
+    spaces = (f"{first.at.space[: -len(key)]}copy-{number:08d}" for number in range(count))
+    site.insert(url, (_row(first, space, key, number / 1e4) for number, space in enumerate(spaces)))
 
 
 def _first(url: str) -> list[Record]:

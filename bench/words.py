@@ -32,5 +32,10 @@ def goal(line: Line) -> str:
     if line.floor is None or line.aim is None:
         return ""
     if line.lower_is_better:
-        return f"at most {line.floor:g} {line.unit}".rstrip(" ×")
-    return f"{line.floor:g}{line.unit}, aim {line.aim:g}{line.unit}"
+        return f"at most {line.floor:,g} {line.unit}".rstrip(" ×")
+    floor = _mark(line.floor, line.unit)
+    return floor if line.aim == line.floor else f"{floor}, aim {_mark(line.aim, line.unit)}"
+
+
+def _mark(number: float, unit: str) -> str:
+    return f"{number:,g}{unit}"

@@ -71,7 +71,7 @@ LIMITS: Mapping[str, Limit] = {
     "guarded call": Limit(now=20, goal=20),
     "duplicate": Limit(now=20, goal=18),
     "start": Limit(now=22, goal=25),
-    "resume": Limit(now=41, goal=40),
+    "resume": Limit(now=40, goal=40),
     "webhook": Limit(now=38, goal=38),
 }
 MODULES = Limit(now=110, goal=110)  # of ours, loaded by `from twiceproof import App`

@@ -117,6 +117,7 @@ class SourceTree:
         written = [length for name, length in self.lines.items() if self.paths[name].name != "__init__.py"]
         yield "source files", str(len(lengths))
         yield "lines", f"{sum(lengths):,}"
+        yield "median lines", f"{statistics.median(lengths):g}"
         yield "median lines, without __init__", f"{statistics.median(written):g}"
         yield "longest file", str(lengths[-1])
 

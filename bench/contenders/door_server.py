@@ -51,6 +51,12 @@ class DoorServer:
         self._url = url
         self._ids = itertools.count(1)
 
+    @property
+    def processor_time(self) -> float:
+        """Seconds of a processor that the server process has used so far."""
+        fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def nothing(self) -> Contender:
         return self._contender("a handler that does nothing", "/nothing", lambda: _event("nothing"))
 

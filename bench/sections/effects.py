@@ -11,7 +11,7 @@ import httpx2
 
 from twiceproof import App
 from twiceproof.effects import http
-from twiceproof.effects.http_client import pooled
+from twiceproof.effects.http_client import shared_client
 from twiceproof.effects.repeat import keyed
 from twiceproof.prove.worlds.http import HttpWorld
 
@@ -34,7 +34,7 @@ def measure_effects(site: Site, plan: Plan, progress: Progress) -> Findings:
     with ExitStack() as stack:
         world = stack.enter_context(HttpWorld(["api.shop.test"]))
         client = stack.enter_context(httpx2.Client(trust_env=False))
-        stack.callback(pooled().close)
+        stack.callback(shared_client().close)
         app = App(site.fresh())
         stack.callback(app.close)
         url = f"{world.url}/charges"

@@ -18,7 +18,7 @@ from ..rounds import Contender, Slots, compete
 from ..series import Series, ratio
 from ..sites import RawStore, Site
 
-__all__ = ["TYPICAL", "measure_flows"]
+__all__ = ["TYPICAL", "measure_flows", "measure_flows_beside"]
 
 TYPICAL = 5  # steps of the flow that the goals speak of
 
@@ -46,6 +46,20 @@ def measure_flows(site: Site, plan: Plan, progress: Progress) -> Findings:
             findings.add(heats.concurrent(steps))
         findings.add(heats.replay())
         return findings
+
+
+def measure_flows_beside(mine: Site, other: Site, plan: Plan, progress: Progress) -> Findings:
+    """The typical flow by 64 tasks, on one ledger beside another."""
+    with ExitStack() as stack:
+        apps = [App(site.fresh()) for site in (other, mine)]
+        for app in apps:
+            stack.callback(app.close)
+        contenders = [OurFlows(app).running(TYPICAL, TASKS) for app in apps]
+        slots = Slots(plan.rounds, plan.slot)
+        with progress.heat(f"{mine.name}, flows beside {other.name}", slots.rounds) as step:
+            base, ours = compete(contenders, slots, step)
+    part = f"{mine.name}, flows of {TYPICAL} steps beside {other.name}"
+    return Findings(rows_beside(part, base, [base, ours]), [line("flow on MariaDB", mine.name, ratio(ours, base))])
 
 
 class _Heats:

@@ -37,5 +37,5 @@ def _heat(site: Site, setting: str, callers: str, plan: Plan, progress: Progress
         peer, mine = compete([powertools(site.fresh(), callers, stack), ours.once(app, callers)], slots, step)
     return Findings(
         rows_beside(part, peer, [peer, mine]),
-        [line(f"peer, {callers}", f"Valkey, {setting}", ratio(mine, peer))],
+        [line(f"peer, {callers}, {setting}", f"Valkey, {setting}", ratio(mine, peer), f"{callers}:")],
     )

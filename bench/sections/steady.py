@@ -1,8 +1,12 @@
 """Steady load with a short `keep` on PostgreSQL: does the table stay flat, and what do claims feel of the sweeps?
 
-`python -m bench.sections.steady --seconds 480`. The server has PostgreSQL's own settings for autovacuum. Two ledgers
-take the same calls side by side: one as the schema makes it, one whose table is vacuumed at fewer dead rows. Sweeping
-is switched on and off in turns, so that both latencies are of the same table, load and minutes.
+`python -m bench.sections.steady --seconds 480`. The server has PostgreSQL's own settings for autovacuum. Three ledgers
+take the same calls side by side: one as the schema makes it, one whose table is vacuumed at fewer dead rows, and as a
+control one that is never swept. Sweeping is switched on and off in turns, so that both latencies are of the same table,
+load and minutes; what the control's calls take in the same turns is what the rest of the machine changes.
+
+`--naptime 5 --turn 3` lets autovacuum look every five seconds instead of every minute: what an hour does to the files,
+sixty vacuums, is then done in five minutes.
 """
 
 from __future__ import annotations
@@ -16,16 +20,16 @@ from functools import partial
 
 import click
 import psycopg
+import psycopg.sql
 from tests.servers import PostgresServer
 
 from twiceproof import App
 from twiceproof.claims.retention import sweep
-from twiceproof.operations import await_
+from twiceproof.operations import block
 
 __all__ = ["main"]
 
 KEEP = 5.0  # seconds
-TURN = 15.0  # seconds with sweeping, and as many without
 TABLE = "twiceproof.twiceproof_records"
 TIGHTER = f"ALTER TABLE {TABLE} SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)"
 SIZE = f"SELECT pg_total_relation_size('{TABLE}'), pg_relation_size('{TABLE}'), (SELECT count(*) FROM {TABLE})"
@@ -34,8 +38,8 @@ SIZE = f"SELECT pg_total_relation_size('{TABLE}'), pg_relation_size('{TABLE}'), 
 class Ledger:
     """One database, its calls' latencies by whether a sweep was allowed then, and its size at the end of each turn."""
 
-    def __init__(self, name: str, url: str) -> None:
-        self.name, self.url = name, url
+    def __init__(self, name: str, url: str, *, is_swept: bool = True) -> None:
+        self.name, self.url, self.is_swept = name, url, is_swept
         self.app = App(url, best_effort=True)
         self.app._housekeeper.stop()  # sweeps are made here, in their turns
         self.latencies: dict[bool, list[float]] = {True: [], False: []}
@@ -53,12 +57,13 @@ class Ledger:
         await self._order(number)
         self.latencies[sweeping].append(time.perf_counter() - began)
 
-    async def sweep_until(self, over: Callable[[], bool]) -> None:
+    def sweep_until(self, over: Callable[[], bool]) -> None:
+        """On a thread of its own, as an app sweeps."""
         while not over():
-            swept = await await_(sweep(self.app.store))
+            swept = block(sweep(self.app.store))
             self.forgotten += swept.forgotten
             if swept.total == 0:
-                await asyncio.sleep(0.2)
+                time.sleep(0.2)
 
     def weigh(self, at: float) -> None:
         with psycopg.connect(self.url) as db:
@@ -69,17 +74,26 @@ class Ledger:
 
 @click.command()
 @click.option("--seconds", default=480.0, help="How long the load lasts.")
-@click.option("--rate", default=150, help="Calls per second for each of the two ledgers.")
-def main(seconds: float, rate: int) -> None:
+@click.option("--rate", default=150, help="Calls per second for each of the three ledgers.")
+@click.option("--turn", default=15.0, help="Seconds with sweeping, and as many without.")
+@click.option("--naptime", default=60, help="Seconds between two looks of autovacuum.")
+def main(seconds: float, rate: int, turn: float, naptime: int) -> None:
     """Measure a PostgreSQL ledger under steady load while it forgets."""
     with PostgresServer(disk=True) as server:
-        ledgers = [Ledger("as made", server.create_database()), Ledger("tighter", server.create_database())]
+        with psycopg.connect(server.create_database(), autocommit=True) as db:
+            db.execute(psycopg.sql.SQL("ALTER SYSTEM SET autovacuum_naptime = {}").format(naptime))
+            db.execute("SELECT pg_reload_conf()")
+        ledgers = [
+            Ledger("as made", server.create_database()),
+            Ledger("tighter", server.create_database()),
+            Ledger("never swept", server.create_database(), is_swept=False),
+        ]
         try:
             for ledger in ledgers:
                 asyncio.run(ledger.call(-1, True))
             with psycopg.connect(ledgers[1].url) as db:
                 db.execute(TIGHTER)
-            asyncio.run(_load(ledgers, seconds, rate))
+            asyncio.run(_load(ledgers, seconds, rate, turn))
             for ledger in ledgers:
                 _show(ledger)
                 with psycopg.connect(ledger.url) as db:
@@ -96,16 +110,17 @@ def _is_past(moment: float) -> bool:
     return time.perf_counter() >= moment
 
 
-async def _load(ledgers: list[Ledger], seconds: float, rate: int) -> None:
+async def _load(ledgers: list[Ledger], seconds: float, rate: int, length: float) -> None:
     """Open loop: a call starts when its time has come, however slow the ones before it are."""
     began, numbers, calls = time.perf_counter(), itertools.count(), set[asyncio.Task[None]]()
     for turn in itertools.count():
         at = time.perf_counter() - began
         if at >= seconds:
             break
-        sweeping, until = turn % 2 == 1, began + (turn + 1) * TURN
+        sweeping, until = turn % 2 == 1, began + (turn + 1) * length
         over = partial(_is_past, until)
-        sweeps = [asyncio.create_task(ledger.sweep_until(over)) for ledger in ledgers] if sweeping else []
+        sweepers = [ledger for ledger in ledgers if ledger.is_swept and sweeping]
+        sweeps = [asyncio.create_task(asyncio.to_thread(ledger.sweep_until, over)) for ledger in sweepers]
         while not over():
             number = next(numbers)
             await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))

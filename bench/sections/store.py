@@ -70,7 +70,9 @@ class _Heats:
         return Findings(
             rows_beside(self._part("64 callers"), base, series),
             [
-                line(f"{self._name} {goal}", self._name, ratio(take, other), take.callers)
+                line(
+                    f"{self._name} {goal}", self._name, ratio(take, other), take.callers, shown=take.callers == THREADS
+                )
                 for goal, other in (("usual", base), ("limit", limit))
                 for take in takes
             ],

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from twiceproof.brokers import memory, nats, rabbitmq, redis_streams
+from twiceproof.brokers import kafka, memory, nats, rabbitmq, redis_streams, service_bus, sqs, sqs_messages
 from twiceproof.brokers.open import BROKERS, OPTIONS
 
 from .table import code, table
 
 __all__ = ["brokers"]
 
-# The name, its opener, the extra, places to publish to and to receive from, dedupe in seconds, lease, largest body.
+# The name, its opener, the extra, places to publish to and to receive from, what it does with a repeated key, for how
+# long a delivery is held, the largest body.
 KINDS = (
     (
         "RabbitMQ",
         "_rabbitmq",
         "rabbitmq",
-        "an exchange, with the topic as routing key; `/queues/NAME`",
+        "an exchange (`NAME`, `/exchanges/NAME`), with the topic as routing key; `/queues/NAME`",
         "a queue",
-        0.0,
+        "no",
         "as long as its connection lives",
         rabbitmq.MOST_BYTES,
     ),
@@ -27,7 +28,7 @@ KINDS = (
         "nats",
         "a subject",
         "`STREAM/CONSUMER`",
-        nats.DEDUPE,
+        f"within {nats.DEDUPE:g} s",
         "the consumer's `ack_wait`",
         0,
     ),
@@ -37,13 +38,58 @@ KINDS = (
         "redis",
         "a stream",
         "`STREAM/GROUP`",
-        0.0,
+        "no",
         f"`lease=` ({redis_streams.LEASE:g} s)",
         redis_streams.MOST_BYTES,
     ),
-    ("memory", "_memory", "", "any name", "the same name", memory.DEDUPE, f"{memory.LEASE:g} s", memory.MOST_BYTES),
+    (
+        "Amazon SQS (checked against an emulator)",
+        "_sqs",
+        "sqs",
+        "a queue, or `ACCOUNT/QUEUE`",
+        "the same",
+        f"a FIFO queue within {sqs.DEDUPE:g} s",
+        "`lease=`, or the queue's visibility timeout",
+        sqs_messages.MOST_BYTES,
+    ),
+    (
+        "Kafka (checked against librdkafka's mock cluster)",
+        "_kafka",
+        "kafka",
+        "a topic",
+        "`TOPIC/GROUP`",
+        "no",
+        "as long as its partition is the receiver's",
+        kafka.MOST_BYTES,
+    ),
+    (
+        "Azure Service Bus (checked against our simulator)",
+        "_service_bus",
+        "servicebus",
+        "a queue or a topic",
+        "a queue, or `TOPIC/Subscriptions/NAME`",
+        "with duplicate detection: within its window",
+        "the entity's lock",
+        service_bus.MOST_BYTES,
+    ),
+    (
+        "memory",
+        "_memory",
+        "",
+        "any name",
+        "the same name",
+        f"within {memory.DEDUPE:g} s",
+        f"{memory.LEASE:g} s",
+        memory.MOST_BYTES,
+    ),
 )
-DEFAULTS = {"prefetch": rabbitmq.PREFETCH, "lease": redis_streams.LEASE}
+DEFAULTS = {
+    "prefetch": {"amqp": f"{rabbitmq.PREFETCH}", "kafka": f"{kafka.PREFETCH}"},
+    "lease": {"redis+stream": f"{redis_streams.LEASE:g}", "sqs": "the queue's own"},
+    "dedupe": {"servicebus": "0"},
+    "sessions": {"servicebus": f"{service_bus.SESSIONS}"},
+    "management": {"servicebus": "the URL's port"},
+}
 
 
 def brokers(_: str) -> list[str]:
@@ -51,11 +97,9 @@ def brokers(_: str) -> list[str]:
     return table(head, [_row(*kind) for kind in KINDS])
 
 
-def _row(
-    name: str, opener: str, extra: str, to: str, source: str, dedupe: float, held: str, most: int
-) -> tuple[str, ...]:
+def _row(name: str, opener: str, extra: str, to: str, source: str, drops: str, held: str, most: int) -> tuple[str, ...]:
     schemes = [scheme for scheme, opens in BROKERS.items() if opens.__name__ == opener]
-    options = [f"`{option}=` ({DEFAULTS[option]:g})" for scheme in schemes for option in OPTIONS.get(scheme, ())]
+    options = [f"`{option}=` ({DEFAULTS[option][scheme]})" for scheme in schemes for option in OPTIONS.get(scheme, ())]
     return (
         name,
         " ".join(code(f"{scheme}://{'name' if scheme == 'memory' else '…'}") for scheme in schemes),
@@ -63,7 +107,7 @@ def _row(
         "; ".join(options),
         to,
         source,
-        f"within {dedupe:g} s" if dedupe else "no",
+        drops,
         held,
         f"{most // 1024 // 1024} MiB" if most else "the server's `max_payload`",
     )

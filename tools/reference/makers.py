@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import api, brokers, commands, errors, examples, journeys, problems, providers, routes, server, settings, stores
+from . import (
+    api,
+    brokers,
+    commands,
+    errors,
+    examples,
+    figures,
+    journeys,
+    problems,
+    providers,
+    routes,
+    server,
+    settings,
+    stores,
+)
 from .block import Maker
 
 __all__ = ["DOCS", "MAKERS", "pages"]
@@ -28,6 +42,7 @@ MAKERS: Mapping[str, Maker] = {
     "metrics": server.metrics,
     "stores": stores.urls,
     "store-checks": stores.checks,
+    "store-promises": stores.promises,
     "brokers": brokers.brokers,
     "examples": examples.examples,
     "app": api.constructor,
@@ -35,6 +50,7 @@ MAKERS: Mapping[str, Maker] = {
     "public": api.public,
     "effect-block": api.effect_block,
     "public-errors": api.errors,
+    "bench-figures": figures.figures,
     "journey": journeys.journey,
     "providers": providers.provider_table,
     "provider-notes": providers.provider_notes,

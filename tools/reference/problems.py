@@ -26,6 +26,7 @@ MADE = {
         "There is nothing to settle now, or the request is incomplete.",
         "Look at the run, and send what it needs.",
     ),
+    "not-replayed": ("The dead letter cannot be replayed as things are.", "Do what the detail says."),
     "own-request": ("The requester cannot approve their own request.", ""),
     "prior-failure": ("It failed before, and is not retried automatically.", "Settle it."),
     "refused": ("The request cannot be carried out.", "Do what the detail says."),
@@ -74,12 +75,16 @@ def _written() -> Iterator[Said]:
             yield from _of_module(parsed(path))
 
 
+def _is_problem(status: int, kind: str) -> bool:
+    return 400 <= status < 600 and "/" not in kind  # not a content type
+
+
 def _of_module(tree: ast.Module) -> Iterator[Said]:
     """Calls that begin with a status and a word: of `problem` itself, or of a function that makes one."""
     own = {name: [argument.arg for argument in found.args.args] for name, found in functions(tree).items()}
     for call in calls(tree):
         match call.args:
-            case [ast.Constant(value=int(status)), ast.Constant(value=str(kind)), *_] if 400 <= status < 600:
+            case [ast.Constant(value=int(status)), ast.Constant(value=str(kind)), *_] if _is_problem(status, kind):
                 called = call.func.id if isinstance(call.func, ast.Name) else ""
                 given = bound(call, own.get(called, ["status", "kind", "detail"]))
                 yield Said(status, kind, text(given.get("detail")), text(given.get("next_move") or given.get("move")))

@@ -20,6 +20,7 @@ __all__ = ["routes"]
 # Where a body is whatever its flow, its run or its sender makes of it.
 TAKES = {
     "start_run": "the flow's input; the header `Idempotency-Key`",
+    "run_draft": "the flow's input",
     "call_back": "any JSON, up to 256 KiB; nothing is null",
 }
 # With `always200` these have one shape for every outcome; without, each has its own.
