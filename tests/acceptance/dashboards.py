@@ -217,6 +217,13 @@ def open_section(page: Any, word: str) -> None:
     page.wait_for_url("**open=*")
 
 
+def follow(page: Any, what: str) -> Any:
+    """Click, and return the next page's answer when that page is there: a click by itself waits for no page."""
+    with page.expect_navigation() as answer:
+        page.click(what)
+    return answer.value
+
+
 # Put into every page before anything else: what the policy refused, and what a payload did.
 WATCHING = """
 window.refused = [];

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 from msgspec import structs
 
-from tests.acceptance.dashboards import DIGITS, Visitor, chromium, declare, open_section, serving
+from tests.acceptance.dashboards import DIGITS, Visitor, chromium, declare, follow, open_section, serving
 from twiceproof import App
 from twiceproof.claims.claim import body_of
 from twiceproof.flows.waits.records import request_address, request_of
@@ -80,8 +80,7 @@ def choose(page, verdict, **more):
 
 
 def say(page):
-    page.click("button:text-is('Settle')")
-    page.wait_for_load_state()
+    follow(page, "button:text-is('Settle')")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +133,7 @@ def test_two_people_settle_one_run_and_the_second_sees_the_first_ones_word(app, 
     pages = [people[name].go(f"/runs/{run}") for name in ("ann", "bob")]
     for page, verdict in zip(pages, ("did-not-happen", "abandon"), strict=True):
         choose(page, verdict)
-        with page.expect_navigation() as answer:
-            page.click("button:text-is('Settle')")
-        page.last_status = answer.value.status
+        page.last_status = follow(page, "button:text-is('Settle')").status
     assert [page.last_status for page in pages] == [200, 409]
     told = pages[1].inner_text("[role=alert]")
     assert "did-not-happen by ann" in told and "in review" in told and "queued" in told
@@ -167,8 +164,7 @@ def test_a_reload_of_an_act_is_no_second_act(app, people):
     page.reload()
     assert app.history(run).record_version == version
     page.go_back()
-    with page.expect_navigation():
-        page.click("button.main")
+    follow(page, "button.main")
     assert app.history(run).record_version == version
 
 
@@ -201,8 +197,7 @@ def test_a_person_decides_about_what_was_shown(app, people, word, approved):
     assert approval.digest in page.inner_text("main") and "5000" in page.inner_text("main")
     page.check(f"label:has-text('{word}') input")
     page.fill("input[name=note]", "as agreed")
-    page.click("text=Decide >> nth=-1")
-    page.wait_for_load_state()
+    follow(page, "text=Decide >> nth=-1")
     assert f"{word}" in page.inner_text("main") and "as agreed" in page.inner_text("main")
     assert "by ann" in page.inner_text("main")
     assert approval.id not in [one.id for one in app.approvals()]
@@ -216,9 +211,8 @@ def test_nobody_approves_what_they_asked_for(app, people):
     started(app, total=5_000)
     page = people["shop"].go(f"/approvals/{app.approvals()[-1].id}")
     page.check("label:has-text('Approve') input")
-    with page.expect_navigation() as answer:
-        page.click("button.main")
-    assert answer.value.status == 403 and "cannot approve it" in page.inner_text("main")
+    answer = follow(page, "button.main")
+    assert answer.status == 403 and "cannot approve it" in page.inner_text("main")
     for one in app.approvals():
         app.decide(one.id, False, by="ann")
 
@@ -231,9 +225,8 @@ def test_what_has_changed_since_it_was_shown_is_not_approved(app, people):
     another = structs.replace(request_of(record), digest="of another request")
     app.store.write(Replace(record.at, body_of(another), record.state, version=record.version)).block()
     page.check("label:has-text('Approve') input")
-    with page.expect_navigation() as answer:
-        page.click("button.main")
-    assert answer.value.status == 422
+    answer = follow(page, "button.main")
+    assert answer.status == 422
     assert approval.id in [one.id for one in app.approvals()]
     app.decide(approval.id, False, by="ann")
 
@@ -242,18 +235,18 @@ def test_retry_cancel_and_fork_do_what_they_say(app, people):
     ann = people["ann"]
     failed = started(app, bad=True)
     page = ann.go(f"/runs/{failed}")
-    page.click("text=Retry…")
+    follow(page, "text=Retry…")
     page.click("button.main")
     page.wait_for_url("**said=retried")
     assert app.history(failed).run.state == "queued"
     waiting = started(app, wait=True)
-    ann.go(f"/runs/{waiting}").click("text=Cancel…")
+    follow(ann.go(f"/runs/{waiting}"), "text=Cancel…")
     page.click("button.main")
     page.wait_for_url("**said=cancelled")
     app.worker().run(until_idle=True)
     assert app.history(waiting).run.state == "failed"
     done = started(app)
-    ann.go(f"/runs/{done}").click("text=Fork…")
+    follow(ann.go(f"/runs/{done}"), "text=Fork…")
     assert "Done again: make_invoice, send_confirmation" in page.inner_text("main")
     page.fill("input[name=key]", f"forked:{done}")
     page.click("button.main")
@@ -281,9 +274,8 @@ def test_a_replay_says_beforehand_what_it_would_do_and_does_it(app, board, peopl
     page.reload()
     assert "would be a mismatch" in page.inner_text("main")
     assert [run.run for run in app.runs(limit=1_000)] == before
-    with page.expect_navigation() as answer:
-        page.click("button.main")
-    assert answer.value.status == 409 and "cannot be processed" in page.inner_text("main")
+    answer = follow(page, "button.main")
+    assert answer.status == 409 and "cannot be processed" in page.inner_text("main")
 
 
 def test_a_claim_is_released_by_typing_its_key(app, people):
@@ -293,9 +285,8 @@ def test_a_claim_is_released_by_typing_its_key(app, people):
     page = root.go(f"/keys/ship/{key.replace(':', '%3A')}")
     open_section(page, "Release…")
     page.fill("input[name=typed]", "ship")
-    with page.expect_navigation() as answer:
-        page.click("button.main")
-    assert answer.value.status == 400 and "not typed as it is" in page.inner_text("main")
+    answer = follow(page, "button.main")
+    assert answer.status == 400 and "not typed as it is" in page.inner_text("main")
     page = root.go(f"/keys/ship/{key.replace(':', '%3A')}")
     open_section(page, "Release…")
     page.fill("input[name=typed]", key)
@@ -335,8 +326,7 @@ def test_each_command_of_an_act_does_what_its_button_does(app, people, verb, ord
     pair = [started(app, **order) for _ in range(2)]
     page = people["ann"].go(f"/runs/{pair[0]}/{verb}")
     command = page.inner_text("main .command code")
-    page.click("button.main")
-    page.wait_for_load_state()
+    follow(page, "button.main")
     done = shell(app, command.replace(app.history(pair[0]).run.key, app.history(pair[1]).run.key))
     assert done.returncode == 0, done.stderr
     assert app.history(pair[0]).run.state == app.history(pair[1]).run.state == "queued"
@@ -369,13 +359,13 @@ def test_without_scripts_a_person_settles_and_approves(app, browser, board, toke
     run = started(app, away=True)
     page = visitor.go(f"/runs/{run}")
     page.locator(".choice").last.locator("input").check()
-    page.click("button:text-is('Settle')")
+    follow(page, "button:text-is('Settle')")
     assert app.history(run).settled["verdict"] == "abandon"
     started(app, total=9_000)
     approval = app.approvals()[-1]
     visitor.go(f"/approvals/{approval.id}")
     page.check("label:has-text('Reject') input")
-    page.click("button.main")
+    follow(page, "button.main")
     assert app.approvals() == [] or approval.id not in [one.id for one in app.approvals()]
     visitor.close()
 

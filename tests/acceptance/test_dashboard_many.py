@@ -6,7 +6,7 @@ import time
 import pytest
 from msgspec import Raw
 
-from tests.acceptance.dashboards import DIGITS, Visitor, chromium, declare, fill, serving
+from tests.acceptance.dashboards import DIGITS, Visitor, chromium, declare, fill, follow, serving
 from tests.acceptance.test_dashboard_acts import choose, say, started
 from tests.acceptance.test_dashboard_live import settled
 from twiceproof import App
@@ -71,7 +71,7 @@ def test_a_run_of_ten_thousand_items_opens_as_one_of_ten(app, board, browser):
     assert page.locator(".steps tbody tr .word").first.inner_text() == "unknown"
     assert page.locator(".steps tbody tr").count() == 100
     assert "Everything that is not done is shown" in page.inner_text("main")
-    page.click("text=Older")
+    follow(page, "text=Older")
     assert page.locator(".steps tbody tr").count() == 100
     visitor.close()
 

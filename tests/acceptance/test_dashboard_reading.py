@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.acceptance.dashboards import DIGITS, Visitor, chromium, declare, fill, serving
+from tests.acceptance.dashboards import DIGITS, Visitor, chromium, declare, fill, follow, serving
 from twiceproof import App
 from twiceproof.flows.engine.context import giving
 
@@ -180,7 +180,7 @@ def test_times_switch_everywhere_at_once_and_stay_so(visitor):
 def test_filters_are_in_the_address_and_back_undoes_one(visitor, browser, board):
     page = visitor.go("/runs")
     page.select_option("select[name=state]", "failed")
-    page.click("text=Filter")
+    follow(page, "text=Filter")
     shown = page.locator("tbody a.open").all_inner_texts()
     assert shown == ["shop:order:10496"]
     other = Visitor(browser, board)
@@ -216,7 +216,7 @@ def test_a_filter_that_hides_everything_names_itself_and_goes_by_one_click(visit
     page = visitor.go("/runs?flow=nothing")
     assert page.locator(".chip").all_inner_texts() == ["flow: nothing ×\nremove"]
     assert "Nothing matches these filters" in page.inner_text("main")
-    page.click(".chip")
+    follow(page, ".chip")
     assert page.locator("tbody tr").count() > 1
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.acceptance.dashboards import Visitor, chromium, declare, different, parked, serving
+from tests.acceptance.dashboards import Visitor, chromium, declare, different, follow, parked, serving
 from twiceproof import App, Misuse
 from twiceproof.flows.engine.context import giving
 from twiceproof.server.auth import FRESH
@@ -202,7 +202,7 @@ def test_the_story_of_a_hostile_key_has_it_in_its_title_as_text(visitor, hostile
     app = hostile[0]
     for run in app.runs(flow="hostile", limit=20):
         page = visitor.go(f"/runs/{run.run}")
-        page.click(".crumbs a.key")
+        follow(page, ".crumbs a.key")
         assert page.locator("h1").inner_text().startswith(MARK) and page.title().startswith(MARK)
         assert visitor.refused() == []
 

@@ -1,5 +1,6 @@
 """The MariaDB store keeps the contract."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -124,10 +125,12 @@ def _wait_at_gate(engine):
 
 
 def _until(cursor, sql, wanted):
+    until = time.monotonic() + 60
     while True:
         cursor.execute(sql)
         if cursor.fetchone()[0] == wanted:
             return
+        assert time.monotonic() < until
 
 
 def _removal(claim):
@@ -148,3 +151,26 @@ def _requests(engine):
     query = db.query
     db.query = lambda text, *args, **kwargs: (sent.append(text), query(text, *args, **kwargs))[1]
     return sent
+
+
+# Not innodb_trx: that view stays as it is while somebody reads it more often than every 0.1 s.
+ROW_LOCKS_AWAITED = (
+    "SELECT CAST(variable_value AS INT) FROM information_schema.global_status"
+    " WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
+)
+
+
+@pytest.mark.server
+def test_whoever_opens_the_ledger_waits_for_another_that_notes_the_same(mariadb_url, mariadb_server):
+    """Both found no note of the server, and write it: the later one must not be refused."""
+    MariadbEngine(mariadb_url).close()
+    name = mariadb_url.rpartition("/")[2]
+    with mariadb_server.connect(name) as other, other.cursor() as cursor, ThreadPoolExecutor(1) as pool:
+        cursor.execute("DELETE FROM twiceproof_facts WHERE name = 'server'")
+        other.begin()
+        cursor.execute("INSERT INTO twiceproof_facts VALUES ('server', 'another')")
+        opening = pool.submit(MariadbEngine, mariadb_url)
+        with mariadb_server.connect() as admin, admin.cursor() as look:
+            _until(look, ROW_LOCKS_AWAITED, 1)
+        other.rollback()
+        opening.result(60).close()

@@ -48,8 +48,9 @@ INTERRUPTED = (1317, 1969, 3024)
 TOO_LARGE = 1153
 
 SESSION = (
-    "SET SESSION autocommit = 1, tx_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = 0, lock_wait_timeout = 10,"
-    " time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO',"
+    "SET SESSION autocommit = 1, tx_isolation = 'READ-COMMITTED', innodb_lock_wait_timeout = %s,"
+    " lock_wait_timeout = 10, time_zone = '+00:00',"
+    " sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO',"
     " max_statement_time = 0, character_set_client = utf8mb4, character_set_connection = utf8mb4,"
     " character_set_results = utf8mb4"
 )
@@ -59,6 +60,9 @@ WHO = (
     " UNIX_TIMESTAMP() - (SELECT CAST(variable_value AS INT) FROM information_schema.global_status"
     " WHERE variable_name = 'UPTIME')"
 )
+# Seconds to wait for a row that another session has locked. A group of commits waits for none, so that its other spaces
+# go on. What is asked beside them is short, such as the note about the server that each process renews when it opens.
+LOCK_PATIENCE = 5
 SAME_START = 3  # seconds by which two readings of a server's start may differ
 PAUSE = 0.005
 GHOST_PATIENCE = 2.0  # seconds for a session to end; the caller and everyone behind it wait
@@ -161,7 +165,7 @@ class MariadbConnection:
             try:
                 return self.exchange(*statements)
             except MariadbRefusal as error:
-                if error.code not in TRANSIENT:
+                if error.code not in (*TRANSIENT, HELD):
                     raise named(error) from None
                 last = error
             self._clock.sleep(jitter(PAUSE))
@@ -290,7 +294,7 @@ class MariadbConnection:
                     raise
                 raise named(MariadbRefusal(code, str(error.args[-1]))) from None
 
-        (((number, largest, server, started),),) = ask((SESSION, ()), (WHO, ()))
+        (((number, largest, server, started),),) = ask((SESSION, [0 if self._writes else LOCK_PATIENCE]), (WHO, ()))
         session = MariadbSession(number, largest, server, started)
         if self._greet is not None:
             self._greet(ask)
