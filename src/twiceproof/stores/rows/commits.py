@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ...clock import Clock, jitter
 from ...errors import BadWrite, StoreUnavailable
-from ...records import Address, Batch, Check, Conflict, Insert, Outcome, Record, Remove, Write, Written
+from ...records import Address, Batch, Check, Conflict, Outcome, Record, Remove, Write, Written
 from ..base import Disconnected, fits
 from .row import RowStamp, due_row, grave_row, micros, pack, place_of_record, put_stamp, record_of, stamp_of, tombstone
 from .server_clock import Numbers
