@@ -4,7 +4,7 @@ import pytest
 
 from tests.contracts.stores.row_places import place  # noqa: F401
 from twiceproof.errors import BadWrite, StoreUnavailable
-from twiceproof.records import Address, Conflict, Insert, Replace, Written
+from twiceproof.records import Address, Check, Conflict, Insert, Replace, Written
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.rows.row import kind_prefix
 from twiceproof.stores.rows.table import RowsDiffer, Throttled
@@ -68,6 +68,15 @@ def test_a_take_over_that_a_reader_meets_meanwhile_is_not_overwritten(store, oth
     assert isinstance(late, Conflict) and late.found.body == "theirs"
 
 
+def test_a_check_that_held_once_is_made_again(store, other):
+    """DynamoDB remembers the token of a request for ten minutes, and repeats its answer."""
+    held = store.write(claim()).block()
+    check = Check(AT, fence=held.fence)
+    assert isinstance(store.write(check).block(), Written)
+    other.write(Replace(AT, "theirs", "held", fence=held.fence, draw=True)).block()
+    assert isinstance(store.write(check).block(), Conflict)
+
+
 class Failing:
     """A table that tells nothing of the rows it found, and fails to read so many times."""
 
@@ -88,11 +97,10 @@ class Failing:
         return self.table.read(places)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [Throttled(OSError("slow down")), Disconnected(OSError("refused"), sent=False)],
-    ids=["throttled", "refused"],
-)
+THROTTLED, REFUSED = Throttled(OSError("slow down")), Disconnected(OSError("refused"), sent=False)
+
+
+@pytest.mark.parametrize("error", [THROTTLED, REFUSED], ids=["throttled", "refused"])
 def test_a_claim_keeps_its_answer_when_its_neighbour_cannot_be_read(store, other, error):
     """The first round lands one claim and finds a duplicate, which must be read to be told."""
     other.write(claim(BESIDE, "theirs")).block()
