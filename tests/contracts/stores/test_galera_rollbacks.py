@@ -62,7 +62,7 @@ def there(store, place):
 
 
 class Planted:
-    """The first packet with a COMMIT gets these statements in its midst: behind `place` others, or behind the COMMIT."""
+    """The first packet with a COMMIT gets these statements in its midst: after `place` others, or BEHIND the COMMIT."""
 
     def __init__(self, monkeypatch, place, *statements):
         self.length = 0
