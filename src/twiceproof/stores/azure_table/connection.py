@@ -23,6 +23,7 @@ from ..rows.server_clock import ServerClock, date_of
 from ..rows.table import (
     ABSENT,
     ANY,
+    UNANSWERED,
     Answer,
     Change,
     Landed,
@@ -233,7 +234,7 @@ def meaning(error: HttpResponseError) -> Exception:
         return StoreError("The table does not exist (any more); create it again, or restore it from a backup.")
     if status == 429 or (status == 503 and code in ("ServerBusy", "TooManyRequests")):
         return Throttled(error, _retry_after(error))
-    if status >= 500:
+    if status >= 500 or status in UNANSWERED:
         return Disconnected(error, sent=True)  # including OperationTimedOut: it may have been done
     return _refusal(code, status)
 

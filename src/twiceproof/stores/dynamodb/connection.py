@@ -28,6 +28,7 @@ from ..rows.server_clock import ServerClock, date_of
 from ..rows.table import (
     ABSENT,
     ANY,
+    UNANSWERED,
     Answer,
     Change,
     Landed,
@@ -297,7 +298,7 @@ def meaning(error: ClientError) -> Exception:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in CLEAN or status == 429:
         return Throttled(error, _retry_after(error))
-    if status >= 500 or code in ("TransactionInProgressException", "InternalServerError"):
+    if status >= 500 or status in UNANSWERED or code in ("TransactionInProgressException", "InternalServerError"):
         return Disconnected(error, sent=True)  # it may have been done
     return StoreError(f"DynamoDB refused the request ({code}: {_message(error)}); see twiceproof doctor.")
 
