@@ -20,6 +20,7 @@ from ..clock import Clock, jitter
 from ..errors import Misuse, StoreError, StoreUnavailable
 from ..secret import env
 from .base import Disconnected
+from .rows.table import UNANSWERED
 
 __all__ = ["RestAnswer", "RestClient", "ServiceUrl", "SignIn", "quoted_text"]
 
@@ -30,6 +31,7 @@ TIMEOUT = 30.0  # seconds that one request may take
 PATIENCE = 10.0  # seconds that a throttled request is waited for
 EARLY = 300.0  # seconds before its end at which a token is renewed
 WITHOUT_TIME = 2.0  # seconds to wait after a 429 that does not say how long
+LEAST_PAUSE = 0.5  # seconds to wait after one that says 0
 MOST_CONNECTIONS = 32
 LONGEST = 300  # characters of an answer in a message
 UNAUTHORIZED, FORBIDDEN, TOO_MANY, UNAVAILABLE = 401, 403, 429, 503
@@ -192,7 +194,7 @@ class RestClient:
         return answer
 
     def _be_quiet(self, seconds: float | None) -> None:
-        span = WITHOUT_TIME if seconds is None else seconds
+        span = WITHOUT_TIME if seconds is None else max(seconds, LEAST_PAUSE)
         self._quiet_until = max(self._quiet_until, self._clock.monotonic() + span)
 
     def _rest(self, until: float) -> None:
@@ -276,8 +278,8 @@ def _is_throttled(answer: RestAnswer) -> bool:
 
 
 def _conclusive(answer: RestAnswer, what: str) -> RestAnswer:
-    """Return an answer that tells what happened. A 5xx or 408 does not."""
-    if answer.status >= 500 or answer.status == 408:
+    """Return an answer that tells what happened. A 5xx does not, nor does one for a request given up on its way."""
+    if answer.status >= 500 or answer.status in UNANSWERED:
         raise Disconnected(OSError(f"{what} was answered with {answer.told}"), sent=True)
     if "date" not in answer.headers:
         raise Disconnected(

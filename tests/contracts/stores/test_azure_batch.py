@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,8 +16,10 @@ from azure.core.exceptions import HttpResponseError, ServiceResponseError
 from azure.data.tables import TableClient, UpdateMode
 
 from tests.servers.azurite import KEY
+from twiceproof.clock import system_clock
 from twiceproof.stores.azure_table import batch
-from twiceproof.stores.azure_table.connection import meaning
+from twiceproof.stores.azure_table.connection import AzureTable, meaning
+from twiceproof.stores.azure_table.url import AzureTableUrl
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.rows.table import ABSENT, ANY, Change, Throttled
 
@@ -121,3 +124,35 @@ def test_an_answer_that_is_not_about_every_change_is_no_success(service):
     assert batch.send(service.client, [Change((1, "a"), ABSENT, b"x")]) == [ETAG]
     with pytest.raises(ServiceResponseError):
         batch.send(service.client, [Change((1, key), ABSENT, b"x") for key in "ab"])
+
+
+CUT = b"HTTP/1.1 202 Accepted\r\nDate: Thu, 19 Nov 2026 15:00:00 GMT\r\nContent-Type: text/plain\r\n"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"Content-Length: 500\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n1f4\r\n"],
+    ids=["by length", "in chunks"],
+)
+@pytest.mark.parametrize("changes", [1, 2], ids=["alone", "together"])
+def test_an_answer_that_is_cut_off_leaves_it_unknown_whether_the_write_was_done(monkeypatch, headers, changes):
+    """The service had accepted it: the client reports that as an error without a status."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
+        account = f"AccountName=devstoreaccount1;AccountKey={KEY};TableEndpoint={endpoint};"
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", account)
+
+        def answer():
+            link, _ = listening.accept()
+            with link:
+                link.recv(100_000)
+                link.sendall(CUT + headers + b"--batchresponse_1")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        table = AzureTable(AzureTableUrl.of("azure-table:///ledger"), system_clock)
+        (told,) = table.change_each([[Change((0, f"k{nth}"), ABSENT, b"x", 1) for nth in range(changes)]])
+        answering.join()
+        table.close()
+    assert isinstance(told, Disconnected) and told.sent

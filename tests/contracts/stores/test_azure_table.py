@@ -30,7 +30,7 @@ def test_what_the_service_did_not_do_is_clean(status, code):
     assert isinstance(meaning(error(status, code)), Throttled)
 
 
-@pytest.mark.parametrize(("status", "code"), [(500, "OperationTimedOut"), (503, ""), (500, "InternalError")])
+@pytest.mark.parametrize(("status", "code"), [(500, "OperationTimedOut"), (503, ""), (500, "InternalError"), (408, "")])
 def test_what_the_service_may_have_done_is_unsure(status, code):
     found = meaning(error(status, code))
     assert isinstance(found, Disconnected) and found.sent

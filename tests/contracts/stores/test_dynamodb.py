@@ -144,6 +144,7 @@ def test_one_that_the_service_does_not_take_keeps_no_other_from_landing(dynamodb
     "given",
     [
         error("InternalServerError", 500),
+        error("RequestTimeoutException", 408),
         error("ServiceUnavailable", 503),
         error("TransactionInProgressException"),
         error("TransactionCanceledException"),

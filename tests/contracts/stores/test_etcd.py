@@ -320,6 +320,9 @@ def test_what_errors_mean():
     for text in ("etcdserver: request timed out", "etcdserver: leader changed", ""):
         found = meaning(503, text)
         assert isinstance(found, Disconnected) and found.sent
+    for status in (408, 499):  # what the gateway makes of "cancelled": it may have sent the request on
+        found = meaning(status, "context canceled")
+        assert isinstance(found, Disconnected) and found.sent
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from twiceproof.stores.mariadb.rows import LedgerSql
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 COMMIT, ROLLBACK = ("COMMIT", ()), ("ROLLBACK", ())
+BEHIND = -1
 TAKEN_OVER = ("UPDATE twiceproof_records SET version = version + 1, fence = fence + 1 WHERE kind = 'run'", ())
 PUT_OFF = ("UPDATE twiceproof_records SET version = version + 1, due_at = due_at + 60 WHERE queue <> ''", ())
 
@@ -61,7 +62,7 @@ def there(store, place):
 
 
 class Planted:
-    """The first packet with a COMMIT gets these statements in its midst, `place` of them after the first."""
+    """The first packet with a COMMIT gets these statements in its midst: after `place` others, or BEHIND the COMMIT."""
 
     def __init__(self, monkeypatch, place, *statements):
         self.length = 0
@@ -70,7 +71,8 @@ class Planted:
         def exchanged(link, db, given):
             if COMMIT in given and not self.length:
                 self.length = list(given).index(COMMIT)
-                given = [*given[:place], *statements, *given[place:]]
+                split = self.length + 1 if place == BEHIND else place
+                given = [*given[:split], *statements, *given[split:]]
             return exchange(link, db, given)
 
         monkeypatch.setattr(MariadbConnection, "_exchange", exchanged)
@@ -176,6 +178,18 @@ def test_a_removal_whose_commit_found_nothing_is_done_again(stores, monkeypatch,
     Planted(monkeypatch, packet.index(COMMIT), ROLLBACK)
     assert isinstance(stores[0].write(*writes[0]).block(), Written)
     assert (there(stores[1], at("claim", "removed")) is None) is proved
+
+
+@pytest.mark.parametrize("code", [1047, 1205], ids=["cut off", "not in step"])
+@pytest.mark.parametrize("slowly", [False, True])
+@pytest.mark.parametrize("make", [lone_insert, step])
+def test_a_commit_is_recognised_if_the_node_fails_right_behind_it(stores, monkeypatch, make, slowly, code):
+    """The node refuses to look whether the commit has landed. It has, and is not told as somebody else's."""
+    writes, expected = make(stores[0], f"behind {code} {slowly} {make.__name__}")
+    Planted(monkeypatch, BEHIND, (f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}", ()))
+    (answer,) = committed(stores[0], slowly, writes)
+    assert isinstance(answer, Written)
+    assert [there(stores[1], where).version for where in expected] == [answer.version]
 
 
 def test_of_three_nodes_that_remove_a_record_at_once_one_wins(stores):

@@ -1,17 +1,22 @@
 """A ledger on three Galera nodes: one winner whichever node is asked, also when a node is killed or cut off."""
 
+import contextlib
 import threading
 
+import pymysql
 import pytest
 
 from twiceproof.errors import StoreError
-from twiceproof.records import Address, Check, Conflict, Insert, Replace, Written
+from twiceproof.operations import block
+from twiceproof.records import Address, Batch, Check, Conflict, Insert, Replace, Written
+from twiceproof.stores.base import SPACE_BUSY
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.mariadb import engine as mariadb_engine
 from twiceproof.stores.mariadb.connection import DEADLOCK, MariadbConnection, MariadbRefusal
 from twiceproof.stores.mariadb.engine import MariadbEngine
-from twiceproof.stores.mariadb.rows import LedgerSql
+from twiceproof.stores.mariadb.rows import PRESENT, LedgerSql
 
+NUMBERED_ALIKE = 500_000_000_000_000
 LARGE = 200_000  # rows: a second or more of work for those that apply them
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -238,3 +243,37 @@ def test_a_node_that_is_cut_off_acknowledges_nothing_and_tells_nothing(cluster, 
     cluster.await_size(3, *cluster.nodes)
     found = {store.read(at("cut 0")).block().record.fence for store in stores}
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_session_is_ended_only_on_the_node_that_it_is_on(stores, cluster, node):
+    """Each node numbers its sessions by itself: another one has somebody else's by the same number."""
+    ledger = stores[0].engine._database
+    joins, join = stores[0].engine.joins, stores[0].join(cluster.nodes[node].connect(ledger))
+    block(join.begin())
+    server, _, number = join._session.rpartition(" ")
+    with cluster.nodes[0].connect() as bystander:
+        its_own = bystander.thread_id()
+        joins.end(f"{server} {its_own}")
+        assert number.isdecimal() and gone(bystander) is (node == 0)
+    join.drop()
+
+
+def gone(session):
+    with contextlib.suppress(pymysql.OperationalError), session.cursor() as cursor:
+        return not cursor.execute("SELECT 1")
+    return True
+
+
+def test_a_duplicate_numbered_like_ours_is_told_with_its_body(stores, monkeypatch):
+    """Nodes number by their clocks, and may draw equal numbers. A node leaves out the bodies of what has ours."""
+    second = Batch([Insert(at("alike"), "second")], "2")
+    with monkeypatch.context() as patch:
+        for sql in (store.engine.sql for store in stores[:2]):
+            for name in ("stamp", "stamp_again"):
+                patch.setattr(sql, name, (getattr(sql, name)[0].replace(PRESENT, str(NUMBERED_ALIKE)), ()))
+        first = stores[0].write(Insert(at("alike"), "first")).block()
+        assert isinstance(first, Written) and int(first.version) == NUMBERED_ALIKE + 1
+        assert stores[1].engine.commit([second]) == [SPACE_BUSY]  # it is tried again with another number
+    (told,) = stores[1].engine.commit([second])
+    assert isinstance(told, Conflict) and told.found.body == "first"

@@ -61,6 +61,31 @@ def test_a_throttle_longer_than_patience_is_told_at_once(place):
     assert isinstance(store.write(Insert(AT, "mine")).block(), Written)
 
 
+def test_a_service_that_throttles_for_no_time_at_all_is_not_asked_without_a_pause(place):
+    simulator, store, clock, method = place
+    before = len(simulator.requests)
+    for _ in range(200):
+        simulator.throttle(0, method)
+    with pytest.raises(StoreUnavailable, match="throttled") as refused:
+        store.write(Insert(AT, "mine")).block()
+    assert refused.value.unsure is False
+    assert len(simulator.requests) - before < 25 and 9 < sum(clock.pauses) < 15
+
+
+@pytest.mark.parametrize("status", [408, 499])
+def test_a_write_that_was_given_up_on_its_way_may_have_been_done(place, status):
+    simulator, store, _, method = place
+    handle, refuse = simulator.handle, [status]
+
+    def given_up(request):
+        answer = handle(request)
+        return SimulatedAnswer(refuse.pop(), {}) if refuse and request.method == method else answer
+
+    simulator.handle = given_up
+    landed = store.write(Insert(AT, "mine", draw=True)).block()
+    assert isinstance(landed, Written) and store.read(AT).block().record.fence == landed.fence
+
+
 def test_a_busy_server_that_says_when_to_come_back_has_done_nothing():
     clock = ManualClock()
     with sharepoint(clock) as simulator:

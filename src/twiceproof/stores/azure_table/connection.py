@@ -23,6 +23,7 @@ from ..rows.server_clock import ServerClock, date_of
 from ..rows.table import (
     ABSENT,
     ANY,
+    UNANSWERED,
     Answer,
     Change,
     Landed,
@@ -143,13 +144,14 @@ class AzureTable:
     def ask(self, work: Callable[[TableClient], T]) -> T:
         """Send one request, and translate its failure."""
         self.requests += 1
+        client = self.client
         try:
-            return work(self.client)
+            return work(client)
         except HttpResponseError as error:
             raise meaning(error) from error
         except ServiceRequestError as error:
             raise Disconnected(error, sent=not _refused(error)) from error
-        except (AzureError, OSError) as error:
+        except (AzureError, OSError, AttributeError) as error:  # the client stumbles over an answer that was cut off
             raise Disconnected(error, sent=True) from error
 
     @property
@@ -226,11 +228,13 @@ def meaning(error: HttpResponseError) -> Exception:
             "Signing in to Azure failed: azure-identity found no credential that works. Give the machine a managed "
             "identity, set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or run az login."
         )
+    if status < 400:  # the answer was cut off, or cannot be read: the client reports that without a status
+        return Disconnected(error, sent=True)
     if code == "TableNotFound":
         return StoreError("The table does not exist (any more); create it again, or restore it from a backup.")
     if status == 429 or (status == 503 and code in ("ServerBusy", "TooManyRequests")):
         return Throttled(error, _retry_after(error))
-    if status >= 500:
+    if status >= 500 or status in UNANSWERED:
         return Disconnected(error, sent=True)  # including OperationTimedOut: it may have been done
     return _refusal(code, status)
 

@@ -7,8 +7,8 @@ above can distinguish the two, by the nonce.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import Any
+from uuid import uuid4
 
 import boto3
 from botocore.config import Config
@@ -28,6 +28,7 @@ from ..rows.server_clock import ServerClock, date_of
 from ..rows.table import (
     ABSENT,
     ANY,
+    UNANSWERED,
     Answer,
     Change,
     Landed,
@@ -152,7 +153,9 @@ class DynamoTable:
             self._change_one(changes[0])
             return
         items = [self._item(change) for change in changes]
-        self.ask("transact_write_items", TransactItems=items, ClientRequestToken=_token(changes))
+        # If the network delivers the request twice, the service does it once. Two requests never share a token: the
+        # second of two equal ones, such as checks, would be answered without a look at the rows.
+        self.ask("transact_write_items", TransactItems=items, ClientRequestToken=uuid4().hex)
 
     def _change_one(self, change: Change) -> None:
         """Change a single row without a transaction, which would cost twice as much."""
@@ -243,17 +246,6 @@ def _condition(expected: Any) -> dict[str, Any]:
     }
 
 
-def _token(changes: Sequence[Change]) -> str:
-    """Return a token that is equal only for the same transaction: if the network delivers it twice, the service does it
-    once.
-    """
-    digest = blake2b(digest_size=16)
-    for change in changes:
-        digest.update(repr((change.place, change.number, change.check)).encode())
-        digest.update(change.data or b"-")
-    return digest.hexdigest()
-
-
 # -- what errors mean ----------------------------------------------------------------------------
 
 
@@ -306,7 +298,7 @@ def meaning(error: ClientError) -> Exception:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in CLEAN or status == 429:
         return Throttled(error, _retry_after(error))
-    if status >= 500 or code in ("TransactionInProgressException", "InternalServerError"):
+    if status >= 500 or status in UNANSWERED or code in ("TransactionInProgressException", "InternalServerError"):
         return Disconnected(error, sent=True)  # it may have been done
     return StoreError(f"DynamoDB refused the request ({code}: {_message(error)}); see twiceproof doctor.")
 

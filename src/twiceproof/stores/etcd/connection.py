@@ -20,7 +20,7 @@ from ...clock import Clock
 from ...errors import BadWrite, StoreError, StoreFull, StoreUnsafe
 from ..base import Disconnected, Finding
 from ..rows.server_clock import ServerClock, date_of
-from ..rows.table import ABSENT, ANY, Change, Landed, LaneRow, Place, RowsDiffer, Throttled, closed
+from ..rows.table import ABSENT, ANY, UNANSWERED, Change, Landed, LaneRow, Place, RowsDiffer, Throttled, closed
 from .url import EtcdUrl
 
 __all__ = ["EtcdTable"]
@@ -320,7 +320,7 @@ def meaning(status: int, text: str) -> Exception:
         if part in text:
             found: Exception = error(text)
             return found
-    if 400 <= status < 500:
+    if 400 <= status < 500 and status not in UNANSWERED:
         return StoreError(f"etcd refused the request ({text[:200]}); see twiceproof doctor.")
     return Disconnected(ConnectionError(text[:200] or f"status {status}"), sent=True)
 

@@ -40,6 +40,9 @@ DEADLOCK, HELD, CHANGED = 1213, 1205, 1020
 TRANSIENT = (DEADLOCK, CHANGED)  # the whole transaction was rolled back, at any statement including COMMIT
 DUPLICATE, SIGNALLED = 1062, 1644
 MISFITTING = (DUPLICATE, SIGNALLED)
+# On Galera, statements behind the COMMIT look whether it has landed. Where they fail, for example because the node was
+# just cut off, it may have. These errors come from statements before it.
+BEFORE_COMMIT = (*TRANSIENT, *MISFITTING)
 FULL = (3, 1021, 1026, 1114, 1878)
 READ_ONLY = (1290, 1792, 1836)
 NOT_ALLOWED = (1044, 1142, 1143, 1227, 1370)
@@ -68,6 +71,8 @@ PAUSE = 0.005
 GHOST_PATIENCE = 2.0  # seconds for a session to end; the caller and everyone behind it wait
 TRANSIENT_TRIES = 20
 GRACE = 1.0  # seconds that closing waits for a question under way
+COMMIT = "COMMIT"
+IN_TRANSACTION = 1  # in the status that the server sends with each answer
 ROOM = 1_024  # bytes of a packet that are not available to us
 
 
@@ -228,19 +233,26 @@ class MariadbConnection:
         text = ";".join([_rendered(*statement) for statement in statements]).encode()
         if self._session is not None and len(text) + ROOM > self._session.largest:
             raise MariadbRefusal(TOO_LARGE, f"{len(text):,} bytes, max_allowed_packet={self._session.largest:,}")
+        commits = any(sql == COMMIT for sql, _ in statements)
+        if commits:
+            db.server_status |= IN_TRANSACTION  # type: ignore[attr-defined] - until the server says that it has ended
         try:
             return _answers(db, text)
         except (MySQLError, OSError, ValueError, AttributeError) as error:
-            raise self._refused(db, error) from error
+            raise self._refused(db, error, ended=commits and not _in_transaction(db)) from error
         except BaseException:
             self._lose()  # Ctrl-C in the middle: this answer would be taken for that of the next request
             raise
 
-    def _refused(self, db: pymysql.Connection[Any], error: Exception) -> Exception:
+    def _refused(self, db: pymysql.Connection[Any], error: Exception, *, ended: bool) -> Exception:
+        """Return what the error means for the whole packet. `ended`: its transaction had ended before the error."""
         reraise_signal_exception(error)
         code = error_code(error)
         if code is None or code in LOST:
             self._lose()
+            return Disconnected(error, sent=True)
+        if ended and code not in BEFORE_COMMIT:
+            self._drop()
             return Disconnected(error, sent=True)
         if code == NOT_READY:
             self._drop()
@@ -364,7 +376,7 @@ def _literal(value: Any) -> str:
 
 
 def _in_transaction(db: pymysql.Connection[Any]) -> bool:
-    return bool(db.server_status & 1)  # type: ignore[attr-defined]
+    return bool(db.server_status & IN_TRANSACTION)  # type: ignore[attr-defined]
 
 
 def _socket(db: pymysql.Connection[Any]) -> Any:

@@ -35,6 +35,7 @@ from .primary import MariadbPrimary
 from .rows import (
     NONCE,
     NOW,
+    STEP,
     VERSION,
     LedgerSql,
     Row,
@@ -175,7 +176,10 @@ class MariadbEngine:
         rows = told.pop(0) if inserts else ()
         for (place, batch), row in zip(inserts, rows, strict=True):
             if row[VERSION] != number + place or row[NONCE] != batch.nonce.encode():  # an earlier attempt of ours
-                answers[place - 1] = _misfit(batch.writes[0], row, now)
+                numbered_alike = (
+                    number < row[VERSION] <= number + STEP
+                )  # by another node: its body was left out as ours
+                answers[place - 1] = SPACE_BUSY if numbered_alike else _misfit(batch.writes[0], row, now)
         for place, *row in told.pop(0) if replaces else ():
             answers[place - 1] = _misfit(batches[place - 1].writes[0], row, now)
         _refuse_unproved([place for place, answer in enumerate(answers, 1) if type(answer) is Written], proved)

@@ -32,6 +32,7 @@ from .rows import (
     marked,
     misfit_of,
     record_of,
+    text_of,
     written,
 )
 
@@ -42,6 +43,7 @@ Ask = Callable[..., Sequence[Sequence[Row]]]
 PAUSE = 0.005
 MANY = 200  # inserts of one statement, for which one drawn number is enough
 NO_SAVEPOINT, NO_TABLE, NOT_ALLOWED = 1305, 1146, 1142
+NODE = "CONCAT(@@hostname, ':', @@port)"
 AT_ONCE = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 READ_COMMITTED = "SET SESSION tx_isolation = 'READ-COMMITTED'"
 BY_ITSELF = "The connection commits each statement by itself; turn its autocommit mode off, or open a transaction."
@@ -56,7 +58,7 @@ class MariadbJoins:
         self._ask = ask
         self._sql = sql
         self._patience = patience
-        server = "@@wsrep_cluster_name" if sql.galera else "CONCAT(@@hostname, ':', @@port)"
+        server = "@@wsrep_cluster_name" if sql.galera else NODE
         facts = f"(SELECT value FROM {sql.ledger}.twiceproof_facts WHERE name = 'ledger')"  # noqa: S608
         self._where = f"CONCAT({server}, '/', {facts})"
         self._stamp = sql.stamp[0]
@@ -91,14 +93,14 @@ class MariadbJoins:
         yield from self._check(driver, mark, "your rows and the messages", "app.send(…) from a flow")
 
     def _check(self, driver: Driver, mark: str, what: str, instead: str) -> Operation[str]:
-        facts = "@@autocommit, @@in_transaction, @@character_set_client, @@innodb_rollback_on_timeout, CONNECTION_ID()"
+        facts = "@@autocommit, @@in_transaction, @@character_set_client, @@innodb_rollback_on_timeout"
         try:
-            found = yield from driver.rows(f"SELECT {self._where}, {facts}", [])
+            found = yield from driver.rows(f"SELECT {self._where}, {facts}, CONCAT({NODE}, ' ', CONNECTION_ID())", [])
         except Exception as error:
             if _code(error) not in (NO_TABLE, NOT_ALLOWED):
                 raise
-            found = [("another one", 0, 1, "utf8mb4", 0, 0)]
-        ((where, autocommit, inside, letters, whole, number),) = found
+            found = [("another one", 0, 1, "utf8mb4", 0, "")]
+        ((where, autocommit, inside, letters, whole, session),) = found
         ((ours,),) = self._ask((f"SELECT {self._where}", ()))
         if where != ours[0]:
             raise Misuse(
@@ -114,7 +116,7 @@ class MariadbJoins:
                 "The server rolls a transaction back where a lock is not to be had; set innodb_rollback_on_timeout=OFF."
             )
         yield from driver.rows(f"SAVEPOINT `{mark}`", [])
-        return str(number)
+        return text_of(session)
 
     def _still_marked(self, driver: Driver, mark: str) -> Operation[None]:
         """Whether our savepoint still exists: savepoints end with their transaction."""
@@ -226,10 +228,11 @@ class MariadbJoins:
 
     def end(self, session: str) -> None:
         """End the server's session: the connection was closed here, but on a silent network the server does not learn
-        that.
+        that. Each node of a cluster numbers its sessions by itself: one on another node stays.
         """
+        node, _, number = session.rpartition(" ")
         with contextlib.suppress(Exception):  # a user's own session may be one that we have no right to end
-            self._ask(("KILL CONNECTION %s", [int(session)]))
+            self._ask((f"KILL CONNECTION IF({NODE} = %s, %s, 0)", [node, int(number)]))  # there is no session 0
 
     def explain(self, error: BaseException) -> BaseException:
         return error

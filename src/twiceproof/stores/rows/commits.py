@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ...clock import Clock, jitter
 from ...errors import BadWrite, StoreUnavailable
-from ...records import Address, Batch, Check, Conflict, Insert, Outcome, Record, Remove, Write, Written
+from ...records import Address, Batch, Check, Conflict, Outcome, Record, Remove, Write, Written
 from ..base import Disconnected, fits
 from .row import RowStamp, due_row, grave_row, micros, pack, place_of_record, put_stamp, record_of, stamp_of, tombstone
 from .server_clock import Numbers
@@ -93,7 +93,7 @@ class BatchAttempt:
     def __init__(self, batch: Batch, lanes: int, *, reads_all: bool) -> None:
         self.batch = batch
         self.places = {write.at: place_of_record(write.at, lanes) for write in batch.writes}
-        self.read: dict[Place, Base] = {}  # rows as they were read for this batch
+        self.bases: dict[Place, Base] = {}  # what the writes are based on: rows that were read or remembered
         self.reads_all = reads_all  # remembered rows are not used
         self.refusals = 0
         self.answer: Outcome | Exception | None = None
@@ -116,34 +116,45 @@ class RowCommitter:
         attempts = [BatchAttempt(batch, self._lanes, reads_all=doubtful) for batch in batches]
         pauses = self._pauses()
         while left := [attempt for attempt in attempts if attempt.answer is None]:
-            self._read(left)
+            try:
+                self._find_bases(left)
+            except (Disconnected, Throttled) as error:  # others of the group may have landed already
+                self._put_off(left, error, pauses)
+                continue
             self._check(left)
             self._send([attempt for attempt in left if attempt.answer is None], pauses)
         return _settled([attempt.answer for attempt in attempts])
 
     # -- what the writes are based on -------------------------------------------------------------
 
-    def _read(self, attempts: Sequence[BatchAttempt]) -> None:
-        """Read, in one request, the rows that are not remembered, and those whose remembered state does not fit."""
+    def _find_bases(self, attempts: Sequence[BatchAttempt]) -> None:
+        """Decide which row each write is based on. Rows that are not remembered, or do not fit as they are remembered,
+        are read in one request.
+
+        The decision stays until the service has answered. Another thread may remember a newer row at any moment: if the
+        write were sent with that row's token, its condition would have been checked on a different row.
+        """
         wanted = {
             attempt.places[write.at]: attempt
             for attempt in attempts
             for write in attempt.batch.writes
-            if self._must_read(attempt, write)
+            if not self._is_based(attempt, write)
         }
         if wanted:
             places = list(wanted)
             for place, row in zip(places, self._table.read(places), strict=True):
-                wanted[place].read[place] = self._noted(place, row)
+                wanted[place].bases[place] = self._noted(place, row)
 
-    def _must_read(self, attempt: BatchAttempt, write: Write) -> bool:
+    def _is_based(self, attempt: BatchAttempt, write: Write) -> bool:
         place = attempt.places[write.at]
-        if place in attempt.read or attempt.reads_all:
-            return place not in attempt.read
+        if place in attempt.bases:
+            return True
         known = self._known.get(place)
-        if known is None:
-            return not _wants_nothing(write)
-        return not fits(write, live(known[1]))
+        base = NOTHING if known is None else Base(*known)
+        if attempt.reads_all or not fits(write, live(base.stamp)):
+            return False
+        attempt.bases[place] = base
+        return True
 
     def _noted(self, place: Place, row: LaneRow | None) -> Base:
         if row is None:
@@ -153,18 +164,11 @@ class RowCommitter:
         self._known.put(row, stamp)
         return Base(row, stamp)
 
-    def _base(self, attempt: BatchAttempt, at: Address) -> Base:
-        place = attempt.places[at]
-        if place in attempt.read:
-            return attempt.read[place]
-        known = self._known.get(place)
-        return NOTHING if known is None else Base(*known)
-
     def _check(self, attempts: Sequence[BatchAttempt]) -> None:
         now = self._table.clock.now()
         for attempt in attempts:
             for write in attempt.batch.writes:
-                found = live(self._base(attempt, write.at).stamp)
+                found = live(attempt.bases[attempt.places[write.at]].stamp)
                 if attempt.answer is None and not fits(write, found):
                     attempt.answer = Conflict(write.at, found, now)
 
@@ -192,13 +196,14 @@ class RowCommitter:
 
     def _number(self, attempt: BatchAttempt, now: int) -> int:
         """Draw a number larger than that of every replaced row: a record's numbers grow even if clocks are set back."""
-        stamps = [self._base(attempt, at).stamp for at in attempt.places]
+        stamps = [base.stamp for base in attempt.bases.values()]
         return self._numbers.draw(now, max((stamp.number for stamp in stamps if stamp is not None), default=0))
 
     def _changes(self, attempt: BatchAttempt, number: int, now: int) -> Iterator[Change]:
         attempt.puts = []
         for write in attempt.batch.writes:
-            place, base = attempt.places[write.at], self._base(attempt, write.at)
+            place = attempt.places[write.at]
+            base = attempt.bases[place]
             if isinstance(write, Check):
                 yield from self._compare(attempt, place, base, write.at, number, now)
             elif isinstance(write, Remove):
@@ -246,7 +251,7 @@ class RowCommitter:
             attempt.refusals, attempt.reads_all = attempt.refusals + 1, True
             if attempt.refusals > MOST_REFUSALS:
                 attempt.answer = _contended()
-            attempt.read = {place: self._noted(place, row) for place, row in answer.found.items()}
+            attempt.bases = {place: self._noted(place, row) for place, row in answer.found.items()}
         else:
             attempt.answer = answer
 
@@ -268,6 +273,14 @@ class RowCommitter:
             yield jitter(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    def _put_off(self, left: Sequence[BatchAttempt], error: Disconnected | Throttled, pauses: Iterator[float]) -> None:
+        """Rows could not be read: nothing of these batches was written, whatever became of the others."""
+        if isinstance(error, Throttled):
+            self._wait([(attempt, error) for attempt in left], pauses)
+            return
+        for attempt in left:
+            attempt.answer = Disconnected(error, sent=False)
+
     def _wait(self, throttled: Sequence[tuple[BatchAttempt, Throttled]], pauses: Iterator[float]) -> None:
         """Nothing was done: wait as long as the service demands, if there is time, and retry these batches."""
         pause = next(pauses, None)
@@ -281,16 +294,12 @@ class RowCommitter:
 
 def index_changes(lane: int, old: RowStamp | None, new: RowStamp) -> Iterator[Change]:
     """Return the changes to the index of due records, made in the same transaction as the record's."""
-    before = due_row(old)[0] if old is not None and old.due_at else None
+    before, was = due_row(old) if old is not None and old.due_at else (None, b"")
     after, data = due_row(new) if new.due_at else (None, b"")
     if before is not None and before != after:
         yield Change((lane, before), ANY)
-    if after is not None and before != after:
+    if after is not None and (before, was) != (after, data):  # queues of one class share a key, and differ in the data
         yield Change((lane, after), ANY, data, new.number)
-
-
-def _wants_nothing(write: Write) -> bool:
-    return isinstance(write, Insert) or (isinstance(write, Check) and write.absent)
 
 
 def _settled(answers: Sequence[Outcome | Exception | None]) -> Sequence[Outcome | Exception]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
@@ -22,6 +23,8 @@ __all__ = ["UNRELIABLE", "RowEngine", "clock_finding", "lanes_finding", "reading
 UNRELIABLE = 0.8  # seconds between queries of waiting callers: there are no notifications from other processes
 PURGE_AFTER = 32  # removals in a lane
 SKEW = 1.0
+# A cursor comes from outside, and its key goes into queries: nothing but what keys are made of may be in it.
+CURSOR = re.compile(r"([0-9]{1,4}):([0-9a-z]+)")
 MOST_ROWS = 1_000  # rows that are read at once where there are many tombstones
 
 
@@ -71,10 +74,7 @@ class RowEngine:
     # -- commits -----------------------------------------------------------------------------------
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
-        try:
-            answers = self._commits.commit(batches)
-        except Throttled as error:  # a read, before anything was sent
-            raise Disconnected(error, sent=False) from error
+        answers = self._commits.commit(batches)
         self._purge_behind(batches)
         return answers
 
@@ -201,10 +201,10 @@ def _cursor(place: Place) -> str:
 def _position(after: str | None, lanes: int, prefix: str) -> tuple[int, str]:
     if after is None:
         return 0, prefix
-    number, colon, key = after.partition(":")
-    if not colon or not number.isdecimal() or int(number) >= lanes or not key.startswith(prefix):
+    found = CURSOR.fullmatch(after)
+    if found is None or int(found[1]) >= lanes or not found[2].startswith(prefix):
         raise BadWrite("This cursor is not of this scan; begin it again without one.")
-    return int(number), key
+    return int(found[1]), found[2]
 
 
 def lanes_finding(asked: int, lanes: int) -> Finding:

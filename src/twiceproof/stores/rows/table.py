@@ -14,6 +14,7 @@ from .server_clock import ServerClock
 __all__ = [
     "ABSENT",
     "ANY",
+    "UNANSWERED",
     "Change",
     "Landed",
     "LaneRow",
@@ -37,6 +38,8 @@ A = TypeVar("A")
 C = TypeVar("C", bound=Closable)
 
 BESIDE = 500  # bytes of a change beside its data, at most: its key, and how the service writes it
+# Statuses of a request that was given up on its way, by the service or by something in between: it may have been done.
+UNANSWERED = (408, 425, 499)
 Place = tuple[int, str]  # a lane, and a row's key in it
 
 
@@ -131,7 +134,7 @@ class Workers:
         try:
             return [future.result() for future in running]
         except CancelledError:
-            raise closed() from None
+            raise closed(sent=True) from None  # others of them were under way
 
     def close(self) -> None:
         """Cancel requests that have not begun. Does not wait for threads."""
