@@ -118,7 +118,7 @@ class RowEffect(Struct, frozen=True, eq=False):
                 writer = RowWriter(database, connection, self.request, effect_key, joined=False)
                 row = writer.find()
         except (TwiceproofError, SqlError) as error:
-            return Unknown(str(error))
+            return Unknown(str(error), failed=True)
         if row is None:
             return Absent()
         other = [] if self.verb == "find_or_create" else writer.differing(row)

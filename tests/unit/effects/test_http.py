@@ -334,9 +334,10 @@ def looked(answer: bytes, find: http.Find = FIND, **options: Any) -> Any:
         (answering({"items": []}), Absent()),
         (answering({"items": [{"id": 1}, {"id": 2}]}), Unknown("2 found: 1, 2", ("1", "2"))),
         (answering({}, 404), Absent()),
-        (answering({}, 500), Unknown("the look was answered with 500")),
-        (answering({}, 429), Unknown("the look was answered with 429")),
+        (answering({}, 500), Unknown("the look was answered with 500", failed=True)),
+        (answering({}, 429), Unknown("the look was answered with 429", failed=True)),
         (answering({}, 302), Unknown("the look was answered with 302")),
+        (answering({}, 403), Unknown("the look was answered with 403")),
     ],
 )
 def test_a_recipe_finds_one_none_several_or_cannot_tell(answer: bytes, found: Any) -> None:

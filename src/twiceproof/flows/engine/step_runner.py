@@ -341,7 +341,7 @@ class StepRunner:
     # -- probing the destination -----------------------------------------------------------------
 
     def _ask(self, entry: Entry) -> Operation[Any]:
-        """Probe the destination, and record what follows from its answer."""
+        """Probe the destination, and record what follows from its answer. None: decide again, it could not be asked."""
         session, call = self._session, self._call
         look = yield from self._probe()
         if isinstance(look, Unknown):
@@ -354,9 +354,19 @@ class StepRunner:
             return Replay()
         if isinstance(move, Refuse):  # recorded: probed again in a replay, the destination could answer differently
             session.finished(call.name, STEP_FAILED, _absent(entry))
+        elif isinstance(move, Later):
+            self._look_again(entry, look, move)
+            return None
         elif isinstance(move, Act) and session.is_to_be_undone:
             session.postpone_attempt(call.name, RETRY, _absent(entry))  # it did not happen, and no attempt begins
         return move
+
+    def _look_again(self, entry: Entry, look: Look, move: Later) -> None:
+        """Record that the look failed and when the next one is due: the count must survive this process."""
+        why = look.why if isinstance(look, Unknown) else ""
+        until = self._ledger.now() + move.seconds
+        note = structs.replace(entry.note, looks=entry.note.looks + 1, not_before=until, reason=why)
+        self._session.postpone_attempt(self._call.name, STARTED, note)
 
     def _probe(self) -> Operation[Look]:
         """Call the step's probe. One that raises tells nothing."""
@@ -373,7 +383,8 @@ class StepRunner:
             return look_of(finding.value)
         if not isinstance(finding.error, Exception):
             raise finding.error
-        return Unknown(f"the probe failed with {fault_of(finding.error).type}: {fault_of(finding.error).message}")
+        fault = fault_of(finding.error)
+        return Unknown(f"the probe failed with {fault.type}: {fault.message}", failed=True)
 
     # -- completing ------------------------------------------------------------------------------
 
@@ -446,4 +457,4 @@ class StepRunner:
 
 
 def _absent(entry: Entry) -> EntryNote:
-    return structs.replace(entry.note, not_before=None, ambiguous=False, unclassified=False)
+    return structs.replace(entry.note, not_before=None, ambiguous=False, unclassified=False, reason="")
