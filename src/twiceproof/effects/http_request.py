@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from ..clock import system_clock
 from ..errors import Misuse
 from ..secret import Env
-from .base import first_attempt_at, outgoing_headers
+from .base import first_attempt_at, outgoing_headers, preparing
 from .http_client import HttpAnswer, HttpRequest, guarded_client, shared_client
 from .providers import Provider
 
@@ -102,6 +102,10 @@ class HttpCall(Struct, frozen=True):
 
     def request(self, effect_key: str, provider: Provider | None = None) -> HttpRequest:
         """Make the request, with the key where the provider expects it, and where people find it at the target."""
+        with preparing(self.name):
+            return self._request(effect_key, provider)
+
+    def _request(self, effect_key: str, provider: Provider | None) -> HttpRequest:
         call = _carrying(self, effect_key, provider) if provider is not None else self
         body, kind = _body(call, effect_key)
         url = _filled(call.url, effect_key)

@@ -80,6 +80,15 @@ class EffectStep(Step):
             return None
         return _with_look(effect).probe if is_known and getattr(effect, "can_look", True) else None
 
+    def probe_call(self, given: dict[str, Any]) -> Callable[[], Any]:
+        """A look blocks, as `perform` does: for a flow that awaits, it is called on a thread."""
+        probe = self.plan.repeat.probe
+        if not self.is_async or probe is None:
+            return super().probe_call(given)
+        import asyncio
+
+        return functools.partial(asyncio.to_thread, probe, **given)
+
     def several(self, value: Any) -> tuple[str, ...]:
         return () if self._several is None else self._several(value)
 
@@ -226,7 +235,7 @@ def perform_here(runtime: Runtime, effect: Effect[Any]) -> Any:
     awaited = session.drive is await_
     step = unnamed_step(effect, runtime, awaited=awaited)
     called = session.step(step, (), {})
-    return session.do(called, names=(step.name,)) if awaited else block(called)
+    return session.do(called, names=(step.name,), called="effects") if awaited else block(called)
 
 
 def unnamed_step(effect: Effect[Any], runtime: Runtime, *, awaited: bool) -> EffectStep:
@@ -264,7 +273,11 @@ class _Block:
         self._module = module
 
     def __getattr__(self, verb: str) -> Any:
-        make = getattr(self._module, verb)
+        make = getattr(self._module, verb, None)
+        if make is None or verb.startswith("_"):
+            block_name = self._module.__name__.rpartition(".")[2]
+            made_here = [name for name in self._module.__all__ if name.islower()]
+            raise AttributeError(f"app.effects.{block_name} has no {verb!r}; there are {', '.join(made_here)}")
 
         @functools.wraps(make)
         def made(*args: Any, **kwargs: Any) -> Any:

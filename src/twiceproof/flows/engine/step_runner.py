@@ -16,7 +16,7 @@ from ...claims.claim import Fault, LostHold, shown_run
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import BEFORE, claim_lost, inherited
 from ...claims.held_claim import INHERITED
-from ...claims.results import Misfit, Packed, pack, unpack
+from ...claims.results import Misfit, Packed, only_described, pack, unpack
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
 from ...errors import Duplicate, ResultNotKept, StepFailed
@@ -52,6 +52,8 @@ __all__ = ["StepRunner"]
 
 
 log = logging.getLogger("twiceproof")
+
+LONGEST_CAUSE = 200  # characters of an error in the text of a wait
 
 
 class StepRunner:
@@ -242,6 +244,8 @@ class StepRunner:
         if isinstance(finding, NeedsPerson):
             self._park(self._ledger.entries.get(self._call.name), finding.reason)
         if isinstance(finding, Returned):
+            if told := only_described(finding.value):
+                self._park(self._ledger.entries.get(self._call.name), told)
             yield from self._session.report_several(self._call.name, self._step.several(finding.value), goes_on=True)
             yield from self._complete(note, finding.value)
         if self._step.external is not None:
@@ -322,7 +326,7 @@ class StepRunner:
         if entry is not None and move.state == STARTED:
             self._put_off(entry, until)
         what = "will be tried again" if move.state == RETRY else "will be looked for at its destination"
-        session.stop_run(Wait(f"{self._call.name} {what} at {moment(until)}", move.seconds))
+        session.stop_run(Wait(f"{self._call.name} {what} at {moment(until)}{_after(entry)}", move.seconds))
 
     def _put_off(self, entry: Entry, until: float) -> None:
         """Record it: the next holder does not know when the previous one was last alive, and would probe too early."""
@@ -454,6 +458,13 @@ class StepRunner:
             self._session.finished(self._call.name, STEP_FAILED, structs.replace(known.note, not_before=None))
         fault = entry.note.fault if entry else None
         return step_failed(self._session, self._call.name, fault or Fault("unknown"))
+
+
+def _after(entry: Entry | None) -> str:
+    """Say what the wait follows: without it, a caller sees a time and not what is wrong."""
+    fault = entry.note.fault if entry is not None else None
+    cause = (entry.note.reason if entry is not None else "") or (f"{fault.type}: {fault.message}" if fault else "")
+    return f" ({cause.rstrip(': .')[:LONGEST_CAUSE]})" if cause else ""
 
 
 def _absent(entry: Entry) -> EntryNote:

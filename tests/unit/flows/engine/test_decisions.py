@@ -331,12 +331,14 @@ def test_a_run_waits_without_a_worker_until_a_failed_look_is_tried_again(stage: 
         return app, sell
 
     declare()[1].start(1)
-    states = []
+    runs = []
     for _ in range(slow.attempts + 1):  # the attempt, and the looks
         declare()[0].worker().run(until_idle=True)
-        states.append(stage.process().history("sell/o:1").run.state)
+        runs.append(stage.process().history("sell/o:1").run)
         stage.clock.advance(601)
-    assert states == ["waiting", "waiting", "waiting", "review"]
+    assert [run.state for run in runs] == ["waiting", "waiting", "waiting", "review"]
+    assert "pay will be looked for at its destination at" in runs[0].reason and "(TimeoutError)" in runs[0].reason
+    assert "(the probe failed with OSError: down)" in runs[1].reason
     assert (stage.effects, len(looks)) == ({"pay": 1}, slow.attempts)
 
 
