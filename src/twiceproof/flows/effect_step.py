@@ -58,6 +58,7 @@ class EffectStep(Step):
         plan = StepPlan(NEVER, as_retry(retry), timeout)  # each call has a plan of its own
         super().__init__(_performing(build), plan, name=name, own_id=own_id, undo=undo, external=external)
         self.results = ResultType(self.function, self.name, Any)  # its annotation is that of the description
+        self.blocking = _blocking(build) if self.is_async else None
         self._build = build
         self._runtime = runtime
         self._results: dict[Any, ResultType] = {}
@@ -156,22 +157,21 @@ def _with_look(effect: Effect[Any]) -> Declared:
 
 def _performing(build: Build) -> Callable[..., Any]:
     """Return the function that stands for the step: it describes the effect and performs it."""
-    if inspect.iscoroutinefunction(build):
-
-        @functools.wraps(build)
-        async def awaiting(*args: Any, **kwargs: Any) -> Any:
-            import asyncio
-
-            effect = _described(build, args, kwargs)
-            return await asyncio.to_thread(_sending_headers, effect.perform, _key())
-
-        return awaiting
+    blocking = functools.wraps(build)(_blocking(build))
+    if not inspect.iscoroutinefunction(build):
+        return blocking
 
     @functools.wraps(build)
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        return _sending_headers(_described(build, args, kwargs).perform, _key())
+    async def awaiting(*args: Any, **kwargs: Any) -> Any:
+        import asyncio
 
-    return blocking
+        return await asyncio.to_thread(blocking, *args, **kwargs)
+
+    return awaiting
+
+
+def _blocking(build: Build) -> Callable[..., Any]:
+    return lambda *args, **kwargs: _sending_headers(_described(build, args, kwargs).perform, _key())
 
 
 def _key() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from twiceproof import (
     Retry,
     Unknown,
     Waiting,
+    check,
     env,
 )
 from twiceproof.effects import http
@@ -182,6 +184,48 @@ def test_a_flow_that_awaits_looks_on_a_thread(stage: Stage) -> None:
         return (await pay(order)).amount
 
     assert (asyncio.run(sync(17)), places) == (17, ["thread"])
+
+
+def test_an_attempt_that_outlives_its_time_out_is_not_repeated_beside_it(stage: Stage, is_async: bool) -> None:
+    """The thread goes on after the time-out, in an async flow too: that nothing is there yet proves nothing."""
+    bank, go_on, ended = Bank(), threading.Event(), threading.Event()
+
+    class SlowPay(Pay):
+        @property
+        def repeat(self) -> Declared:
+            return check(self.look, settling=0)
+
+        def perform(self, effect_key: str) -> Receipt:
+            go_on.wait(30)
+            try:
+                return super().perform(effect_key)
+            finally:
+                ended.set()
+
+    app, retry = stage.process(), Retry(attempts=3, first=0)
+
+    def pay(order: int) -> Effect[Receipt]:
+        return SlowPay(bank, order)
+
+    async def pay_later(order: int) -> Effect[Receipt]:
+        return SlowPay(bank, order)
+
+    declare: Any = app.effect(timeout=0.01, retry=retry, name="pay")
+    step = declare(pay_later if is_async else pay)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        return step(order)
+
+    @app.flow(key="order:{order}")
+    async def sync_later(order: int) -> Any:
+        return await step(order)
+
+    with pytest.raises(NeedsReview, match="its time is over, and it is still at work"):
+        asyncio.run(sync_later(17)) if is_async else sync(17)
+    go_on.set()
+    assert ended.wait(10)
+    assert len(bank.requests) == 1
 
 
 @pytest.mark.parametrize("repeat", ["never", "safe"])

@@ -221,7 +221,7 @@ class StepRunner:
         function = step.function if step.is_async else step.call_plain
         if step.plan.timeout is not None:
             place = self._session.attempt_place(call.name)
-            return limited(function, step.plan.timeout, call.args, call.kwargs, place)
+            return limited(function, step.plan.timeout, call.args, call.kwargs, place, blocking=step.blocking)
         return lambda: function(*call.args, **call.kwargs)
 
     def _own_result(self, note: EntryNote, finding: Any) -> Any:
