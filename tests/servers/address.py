@@ -2,7 +2,8 @@
 
 import random
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
@@ -23,6 +24,14 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections. It is bound, so nobody else begins to listen there."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield int(bound.getsockname()[1])
 
 
 def via(url: str, host: str, port: int) -> str:

@@ -44,7 +44,7 @@ from .held_claim import INHERITED, ClaimScope, Heartbeat, enclosing_claim
 from .manager import ClaimManager
 from .policy import Policy
 from .request import ClaimRequestFactory, Link
-from .results import Misfit, ResultType, pack, unpack
+from .results import Misfit, ResultType, only_described, pack, unpack
 from .states import ClaimRequest
 
 __all__ = ["ClaimBlock", "Guard", "Link", "Once", "PriorResult", "refuse_generators"]
@@ -136,7 +136,9 @@ class Guard:
         if scope.hold.lost is INHERITED:
             return _value_of(finding)
         if isinstance(finding, Returned):
-            return (yield from self._complete(scope, finding.value, results))
+            if not (told := only_described(finding.value)):
+                return (yield from self._complete(scope, finding.value, results))
+            finding = Raised(Misuse(f"{self.policy.operation}: {told}."))
         try:
             doubt = yield from self._fail(scope, finding.error)
         except StoreError as error:

@@ -36,6 +36,7 @@ class Arguments:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.signature = inspect.signature(function)
+        self._called = str(getattr(function, "__name__", "the call"))
         parameters = self.signature.parameters
         self._names = tuple(parameters)
         self._known = frozenset(parameters)
@@ -61,8 +62,11 @@ class Arguments:
         return bound if len(bound) == len(self._names) else self._bind_slowly(args, kwargs)
 
     def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Bind any signature; raises Python's own TypeError for a call that does not fit."""
-        bound = self.signature.bind(*args, **kwargs)
+        """Bind any signature; raises a TypeError like Python's own for a call that does not fit."""
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._called}: {error}") from None
         bound.apply_defaults()
         return bound.arguments
 

@@ -33,6 +33,7 @@ __all__ = [
     "encode_given_result",
     "json_of",
     "json_reader",
+    "only_described",
     "pack",
     "resource_address",
     "unpack",
@@ -115,6 +116,21 @@ def encode_given_result(result: Any) -> Raw:
         raise ValueRefused(
             f"The result has no JSON form ({error}); say it with plain data, null for nothing."
         ) from None
+
+
+def only_described(value: object) -> str:
+    """Say that a result is an effect which was described and not performed; "": it is not.
+
+    Recorded as done, it would be lost. Known by its members: effects are of a layer above.
+    """
+    kind = type(value)
+    if not (hasattr(kind, "perform") and hasattr(kind, "look") and hasattr(kind, "describe")):
+        return ""
+    name = getattr(value, "name", kind.__name__)
+    return (
+        f"it returned an effect ({name}) that was only described, and nothing was sent; perform it with app.effects in "
+        "a flow, or return it from a function under @app.effect"
+    )
 
 
 def json_of(value: Any) -> bytes:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct
 
 from ..effects import http, mail
 from ..effects.base import Absent, Effect, Happened, Look, Unknown, look_of
+from ..effects.http_answers import unanswered_look
 from ..effects.http_request import answer_of
 from ..effects.repeat import SAFE, Declared, declare, keyed
 from ..effects.smtp import SmtpServer, smtp
@@ -73,7 +74,7 @@ class DeclaredEffect(Struct, frozen=True, eq=False):
             found = self.probe(effect_key)
             return Happened(self._hidden(found.receipt)) if isinstance(found, Happened) else found
         except Exception as error:  # noqa: BLE001 - a look that fails has found out nothing
-            return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300])
+            return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300], failed=True)
 
     def joined(self, store: Any) -> Any:
         """Return the work for one transaction, if the row is in the ledger's own database."""
@@ -258,7 +259,7 @@ def _looked(answer: http.HttpAnswer, found: str, known: Scope) -> Look:
     if answer.status == 404:
         return Absent()
     if not 200 <= answer.status < 300:
-        return Unknown(f"the look was answered with {answer.status}")
+        return unanswered_look(answer.status)
     seen = {**known, "status": answer.status, "headers": dict(answer.headers), "body": answer_of(answer)}
     value = compiled(found).evaluate(seen)
     return Absent() if value is None else Happened(value)

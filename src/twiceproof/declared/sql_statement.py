@@ -138,5 +138,5 @@ def look_by_query(db: Any, statement: SqlStatement, values: Mapping[str, Any]) -
     try:
         rows = _run(db, statement, values, reads=True)
     except TwiceproofError as error:
-        return Unknown(str(error))
+        return Unknown(str(error), failed=True)
     return Happened(rows[0]) if rows else Absent()

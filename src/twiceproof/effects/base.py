@@ -4,19 +4,23 @@ look.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from urllib.parse import quote
 
-from ..errors import Misuse
+from ..claims.error_classification import retry_after
+from ..clock import system_clock
+from ..errors import Misuse, NotDone
 from ..keys.key import is_blank
 from .repeat import Absent, Declared, Happened, Look, Unknown, look_of
 
 __all__ = [
     "Absent",
+    "BrokenDescription",
     "Effect",
     "Happened",
     "Look",
@@ -25,6 +29,7 @@ __all__ = [
     "header_text",
     "look_of",
     "outgoing_headers",
+    "preparing",
     "refuse_blank_key",
     "require",
 ]
@@ -74,6 +79,27 @@ class Effect(Protocol[R_co]):
 
     def look(self, effect_key: str) -> Look:
         """Ask the destination whether it happened. Never writes; a failure is `Unknown`."""
+
+
+class BrokenDescription(NotDone, Misuse):
+    """What an effect is made of is missing or does not fit, such as a secret that is not set: nothing was sent.
+
+    It is a mistake in the program or its surroundings: completed steps are not undone for it.
+    """
+
+
+@contextmanager
+def preparing(name: str) -> Iterator[None]:
+    """Around what is done before the first byte is sent: whatever fails in it, nothing was done."""
+    try:
+        yield
+    except NotDone:
+        raise
+    except (Misuse, TypeError, ValueError) as error:
+        raise BrokenDescription(f"{name} was not sent: {error}", final=True) from error
+    except Exception as error:  # such as the request for a token
+        told = f"{name} was not sent: {type(error).__name__}: {error}"
+        raise NotDone(told, retry_after=retry_after(error, system_clock.now())) from error
 
 
 _PLAIN = "".join(map(chr, range(0x20, 0x7F)))

@@ -342,7 +342,7 @@ def _looking(work: Callable[[], Look]) -> Look:
     try:
         return work()
     except (NotDone, OutcomeUnknown, msgspec.ValidationError) as error:
-        return Unknown(str(error))
+        return Unknown(str(error), failed=True)
 
 
 _active: set[tuple[str, str, frozenset[str]]] = set()  # keys that were seen to be usable

@@ -159,7 +159,7 @@ class DocumentChange(Struct, frozen=True):
             if self._changed(document, effect_key) is None:
                 return Happened(document)
         except Exception as error:  # noqa: BLE001 - a look that fails has found out nothing
-            return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300])
+            return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300], failed=True)
         if not self.mark:
             return Unknown("the document does not contain the change")
         if len(document.get(self.mark, [])) >= MOST_MARKS:

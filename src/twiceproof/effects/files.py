@@ -191,11 +191,11 @@ class FileAppend(Struct, frozen=True):
         except FileNotFoundError:
             return _missing(self.path)
         except OSError as error:
-            return Unknown(f"{self.path} cannot be read ({error.strerror})")
+            return Unknown(f"{self.path} cannot be read ({error.strerror})", failed=True)
         try:
             found = _find_line(descriptor, line, self.tail)
         except OSError as error:
-            return Unknown(f"{self.path} cannot be read ({error.strerror})")
+            return Unknown(f"{self.path} cannot be read ({error.strerror})", failed=True)
         finally:
             os.close(descriptor)
         if found is None:
@@ -235,13 +235,13 @@ def _contents(path: str) -> bytes | Look:
     except FileNotFoundError:
         return _missing(path)
     except OSError as error:
-        return Unknown(f"{path} cannot be read ({error.strerror})")
+        return Unknown(f"{path} cannot be read ({error.strerror})", failed=True)
 
 
 def _missing(path: str) -> Look:
     """If the folder is missing too, the outcome is unknown: the file system may not be mounted."""
     folder = Path(path).parent
-    return Absent() if folder.is_dir() else Unknown(f"{folder} is not there")
+    return Absent() if folder.is_dir() else Unknown(f"{folder} is not there", failed=True)
 
 
 # -- writing -------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..keys.duration import seconds
 from .base import Absent, Happened, Look, Unknown, look_of, require
 from .etag import change
-from .http_answers import has_conflict, kept, refuse, succeeded
+from .http_answers import has_conflict, kept, refuse, succeeded, unanswered_look
 from .http_client import HttpAnswer, HttpRequest, TooLarge
 from .http_request import KEY, Auth, HttpCall, answer_of, at_path, read_url
 from .providers import Provider, key_form
@@ -64,7 +64,7 @@ class Find(Struct, frozen=True):
         if answer.status in self.absent:
             return Absent()
         if not 200 <= answer.status < 300:
-            return Unknown(f"the look was answered with {answer.status}")
+            return unanswered_look(answer.status)
         return self._found(answer_of(answer))
 
     def _found(self, body: Any) -> Look:
@@ -214,7 +214,7 @@ class HttpEffect(Struct, frozen=True):
         try:
             return finds.look(self.call, effect_key, key) if isinstance(finds, Find) else look_of(finds(effect_key))
         except Exception as error:  # noqa: BLE001 - a look that fails has found out nothing
-            return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300])
+            return Unknown(f"the look failed with {type(error).__name__}: {error}"[:300], failed=True)
 
     def _finds(self) -> Find | Callable[[str], Any] | None:
         row = self._row

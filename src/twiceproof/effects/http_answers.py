@@ -13,12 +13,14 @@ from ..errors import NotDone, OutcomeUnknown
 from .http_client import HttpAnswer, HttpRequest
 from .http_request import answer_of
 from .providers import Provider
+from .repeat import Unknown
 
-__all__ = ["has_conflict", "kept", "refuse", "retry_after_of", "succeeded"]
+__all__ = ["has_conflict", "kept", "refuse", "retry_after_of", "succeeded", "unanswered_look"]
 
 
 READS = ("GET", "HEAD")
 GONE = (404, 410)
+TOO_MANY = 429
 MOVED = (307, 308)  # the request must be sent elsewhere: it was not carried out here
 LONGEST_EXCERPT = 200
 
@@ -83,6 +85,12 @@ def refuse(
     if is_refusal(answer.status):
         return NotDone(f"{told}; nothing was done.", retry_after=wait)
     return OutcomeUnknown(f"{told}; whether it was carried out is unknown.", retry_after=wait)
+
+
+def unanswered_look(status: int) -> Unknown:
+    """Return what a look knows that got another status than 2xx. One that was refused would be refused again."""
+    passing = status >= 400 and (status == TOO_MANY or not is_refusal(status))
+    return Unknown(f"the look was answered with {status}", failed=passing)
 
 
 def _by_row(answer: HttpAnswer, row: Provider, told: str, wait: float | None) -> NotDone | OutcomeUnknown | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import formatdate
 from hashlib import blake2b
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from ..clock import system_clock
 from ..errors import Misuse
 from ..secret import Env
-from .base import first_attempt_at, outgoing_headers
+from .base import first_attempt_at, outgoing_headers, preparing
 from .http_client import HttpAnswer, HttpRequest, guarded_client, shared_client
 from .providers import Provider
 
@@ -33,6 +33,7 @@ Auth = Token | tuple[str, Token]
 
 # Names of headers and parameters whose values are not described.
 _SECRET = re.compile(r"auth|cookie|token|secret|passw|credential|signature|api[-_]?key|access[-_]?key|\bkey\b", re.I)
+SHORTEST_SECRET = 6
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _SAFE_IN_URL = "/:?#[]@!$&'()*+,;=%~{}"
 
@@ -94,14 +95,26 @@ class HttpCall(Struct, frozen=True):
         return {name: value for name, value in shown.items() if value not in ([], {}, None)}
 
     def secrets(self) -> list[str]:
-        """Return the current value of every secret of this call, to remove them from texts that are stored."""
+        """Return the current value of every secret of this call, to remove them from texts that are stored: of
+        `env(…)`, and of what is not described for its name."""
         given = [*self.headers.values(), *(self.params or {}).values(), self.json, self.form]
         found = [secret for value in given for env in _envs(value) for secret in env()]
+        query = [part.partition("=")[::2] for part in self.url.partition("?")[2].split("&")]
+        named = [
+            *self.headers.items(),
+            *(self.params or {}).items(),
+            *((name, unquote(value)) for name, value in query),
+        ]
+        found += [str(value) for name, value in named if not isinstance(value, Env) and _is_credential(name, value)]
         token = self.auth[1] if isinstance(self.auth, tuple) else self.auth
         return found + (list(token()) if isinstance(token, Env) else [])
 
     def request(self, effect_key: str, provider: Provider | None = None) -> HttpRequest:
         """Make the request, with the key where the provider expects it, and where people find it at the target."""
+        with preparing(self.name):
+            return self._request(effect_key, provider)
+
+    def _request(self, effect_key: str, provider: Provider | None) -> HttpRequest:
         call = _carrying(self, effect_key, provider) if provider is not None else self
         body, kind = _body(call, effect_key)
         url = _filled(call.url, effect_key)
@@ -310,6 +323,12 @@ def _pairs(fields: Mapping[str, Any], stem: str = "") -> Iterator[tuple[str, str
 
 def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_credential(name: str, value: object) -> bool:
+    """A short word, such as a version, is none; neither is the effect key, by which an error is understood."""
+    text = str(value)
+    return bool(_SECRET.search(name.replace("_", "-"))) and len(text) >= SHORTEST_SECRET and KEY not in text
 
 
 def _open_values(given: Mapping[str, Any]) -> dict[str, str]:

@@ -226,7 +226,7 @@ class DraftSending(Struct, frozen=True):
         try:
             found = self._find(effect_key)
         except (NotDone, OutcomeUnknown, LookupError, TypeError) as error:
-            return Unknown(f"the mailbox at {self.via.api.host} cannot be searched ({_one_line(error)})")
+            return Unknown(f"the mailbox at {self.via.api.host} cannot be searched ({_one_line(error)})", failed=True)
         if len(found.sent) > 1:
             return Unknown.several(found.sent, "the mailbox")
         return Happened(SentMail(self.message_id(effect_key))) if found.sent else Absent()
@@ -326,7 +326,7 @@ class ImapFolder(Struct, frozen=True):
                     return Unknown.several((f"UID {one.decode()}" for one in found), "the sent folder")
                 return self._not_found(server)
         except (OSError, imaplib.IMAP4.error) as error:
-            return Unknown(f"the sent folder at {self.host} cannot be searched ({_one_line(error)})")
+            return Unknown(f"the sent folder at {self.host} cannot be searched ({_one_line(error)})", failed=True)
 
     def _not_found(self, server: imaplib.IMAP4) -> Absent | Unknown:
         if self._keeps_copies(server):

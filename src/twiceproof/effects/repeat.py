@@ -50,10 +50,14 @@ class Absent(Struct, frozen=True):
 
 class Unknown(Struct, frozen=True):
     """The other system cannot tell. `found` are the ids of the records, where several were found for one effect: the
-    run stops for review, and a finding lists them."""
+    run stops for review, and a finding lists them.
+
+    `failed`: it could not be asked, because it is down for example. It is asked again, by the step's retry policy.
+    """
 
     why: str = ""
     found: tuple[str, ...] = ()
+    failed: bool = False
 
     @classmethod
     def several(cls, ids: Iterable[object], where: str = "") -> Unknown:

@@ -118,7 +118,7 @@ class ObjectPut(Struct, frozen=True):
         try:
             found = self._head()
         except Exception as error:  # noqa: BLE001 - the look's failure tells nothing
-            return Unknown(f"the object cannot be looked up ({error})")
+            return Unknown(f"the object cannot be looked up ({error})", failed=True)
         if found is None:
             return Absent()
         if found["Metadata"].get(EFFECT_KEY) != effect_key:

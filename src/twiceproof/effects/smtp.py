@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from ..errors import Misuse, NotDone, OutcomeUnknown
 from ..secret import Secret, secrets_of
+from .base import preparing
 
 __all__ = ["SmtpServer", "Tls", "smtp"]
 
@@ -98,7 +99,9 @@ class SmtpServer(Struct, frozen=True):
             self._refuse(f"it is not available ({_said(error)})", error)
         try:
             if self.user:
-                server.login(self.user, secrets_of(self.password)[0])
+                with preparing(f"the mail by {self.host}"):
+                    password = secrets_of(self.password)[0]
+                server.login(self.user, password)
             yield server
         except OSError as error:
             self._refuse(_said(error), error, final=isinstance(error, smtplib.SMTPNotSupportedError))

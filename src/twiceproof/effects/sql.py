@@ -26,7 +26,7 @@ from ..errors import Misuse, NotDone, TwiceproofError
 from ..keys.canonical import datetime_text, span_text, time_text
 from ..safe_text import escape_invisible
 from ..stores.base import Store
-from .base import Absent, Happened, Look, Unknown, refuse_blank_key
+from .base import Absent, Happened, Look, Unknown, preparing, refuse_blank_key
 from .repeat import Declared
 from .sql_connection import SqlConnection, SqlError
 from .sql_databases import SqlDatabase, database_of
@@ -94,7 +94,9 @@ class RowEffect(Struct, frozen=True, eq=False):
 
     def perform(self, effect_key: str) -> Row:
         """Find or write the row. Deadlocks and serialization failures, after which nothing is written, are retried."""
-        database, deadline, pause = database_of(self.db), system_clock.monotonic() + PATIENCE, FIRST_PAUSE
+        with preparing(self.name):
+            database = database_of(self.db)
+        deadline, pause = system_clock.monotonic() + PATIENCE, FIRST_PAUSE
         while True:
             try:
                 with database.open() as connection:
@@ -118,7 +120,7 @@ class RowEffect(Struct, frozen=True, eq=False):
                 writer = RowWriter(database, connection, self.request, effect_key, joined=False)
                 row = writer.find()
         except (TwiceproofError, SqlError) as error:
-            return Unknown(str(error))
+            return Unknown(str(error), failed=True)
         if row is None:
             return Absent()
         other = [] if self.verb == "find_or_create" else writer.differing(row)

@@ -189,7 +189,7 @@ class RowFinding(Struct, frozen=True):
         try:
             rows = self.table.find(self.key)
         except (NotDone, OutcomeUnknown) as error:
-            return Unknown(str(error))
+            return Unknown(str(error), failed=True)
         if len(rows) > 1 and self.several == "review":
             return Unknown.several((row.id for row in rows), self.table.name)
         return Happened(FoundRow(rows[0].id, None, [row.id for row in rows[1:]])) if rows else Absent()

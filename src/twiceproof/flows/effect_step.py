@@ -58,6 +58,7 @@ class EffectStep(Step):
         plan = StepPlan(NEVER, as_retry(retry), timeout)  # each call has a plan of its own
         super().__init__(_performing(build), plan, name=name, own_id=own_id, undo=undo, external=external)
         self.results = ResultType(self.function, self.name, Any)  # its annotation is that of the description
+        self.blocking = _blocking(build) if self.is_async else None
         self._build = build
         self._runtime = runtime
         self._results: dict[Any, ResultType] = {}
@@ -79,6 +80,15 @@ class EffectStep(Step):
         except Exception:  # noqa: BLE001 - the function needs what the ledger does not know
             return None
         return _with_look(effect).probe if is_known and getattr(effect, "can_look", True) else None
+
+    def probe_call(self, given: dict[str, Any]) -> Callable[[], Any]:
+        """A look blocks, as `perform` does: for a flow that awaits, it is called on a thread."""
+        probe = self.plan.repeat.probe
+        if not self.is_async or probe is None:
+            return super().probe_call(given)
+        import asyncio
+
+        return functools.partial(asyncio.to_thread, probe, **given)
 
     def several(self, value: Any) -> tuple[str, ...]:
         return () if self._several is None else self._several(value)
@@ -147,22 +157,21 @@ def _with_look(effect: Effect[Any]) -> Declared:
 
 def _performing(build: Build) -> Callable[..., Any]:
     """Return the function that stands for the step: it describes the effect and performs it."""
-    if inspect.iscoroutinefunction(build):
-
-        @functools.wraps(build)
-        async def awaiting(*args: Any, **kwargs: Any) -> Any:
-            import asyncio
-
-            effect = _described(build, args, kwargs)
-            return await asyncio.to_thread(_sending_headers, effect.perform, _key())
-
-        return awaiting
+    blocking = functools.wraps(build)(_blocking(build))
+    if not inspect.iscoroutinefunction(build):
+        return blocking
 
     @functools.wraps(build)
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        return _sending_headers(_described(build, args, kwargs).perform, _key())
+    async def awaiting(*args: Any, **kwargs: Any) -> Any:
+        import asyncio
 
-    return blocking
+        return await asyncio.to_thread(blocking, *args, **kwargs)
+
+    return awaiting
+
+
+def _blocking(build: Build) -> Callable[..., Any]:
+    return lambda *args, **kwargs: _sending_headers(_described(build, args, kwargs).perform, _key())
 
 
 def _key() -> str:
@@ -226,7 +235,7 @@ def perform_here(runtime: Runtime, effect: Effect[Any]) -> Any:
     awaited = session.drive is await_
     step = unnamed_step(effect, runtime, awaited=awaited)
     called = session.step(step, (), {})
-    return session.do(called, names=(step.name,)) if awaited else block(called)
+    return session.do(called, names=(step.name,), called="effects") if awaited else block(called)
 
 
 def unnamed_step(effect: Effect[Any], runtime: Runtime, *, awaited: bool) -> EffectStep:
@@ -264,7 +273,11 @@ class _Block:
         self._module = module
 
     def __getattr__(self, verb: str) -> Any:
-        make = getattr(self._module, verb)
+        make = getattr(self._module, verb, None)
+        if make is None or verb.startswith("_"):
+            block_name = self._module.__name__.rpartition(".")[2]
+            made_here = [name for name in self._module.__all__ if name.islower()]
+            raise AttributeError(f"app.effects.{block_name} has no {verb!r}; there are {', '.join(made_here)}")
 
         @functools.wraps(make)
         def made(*args: Any, **kwargs: Any) -> Any:

@@ -67,6 +67,7 @@ class Step:
         self.arguments = Arguments(function)
         self.results = ResultType(function, self.name)
         self.is_async = inspect.iscoroutinefunction(function)
+        self.blocking: Callable[..., Any] | None = None  # of one that is awaited, and does its work on a thread
         self._refuse_mixed()
         self._refuse_unknown_parameters()
         self._own_id = KeyMaker(own_id, self.arguments.signature) if own_id is not None else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from ..claims.results import Packed
+from ..claims.results import Packed, only_described
 from ..errors import Misuse, NotDone
 from ..operations import Operation, Raised, Returned, UserCall, await_, block
 from ..records import Address, Check, Conflict, Insert, Lost, Write, Written
@@ -237,6 +237,8 @@ class Transaction:
             raise NotDone(
                 f"{self._function.__name__} is a def that returns a coroutine; make it an `async def`.", final=True
             )
+        if told := only_described(value):
+            raise Misuse(f"{self._function.__name__}: {told}.")
         return value
 
     @property

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.contracts.effects.books import BooksSimulator
+from tests.servers.address import closed_port, free_port
 from tests.servers.dovecot import Dovecot
-from tests.unit.effects.mailbox import free_port, mailbox
+from tests.unit.effects.mailbox import mailbox
 from tests.unit.effects.sql_places import lost_connection, open_place
 from twiceproof import App
 from twiceproof.effects import dataverse, files, http, mail, s3, sql, table
@@ -92,7 +93,7 @@ def mail_sent(request: pytest.FixtureRequest, folder: Path, patch: pytest.Monkey
     server: Dovecot = request.getfixturevalue("dovecot")
     user = f"contract-{folder.name}"
     message = mail.message(sender="shop@example.org", to="ada@example.org", subject="Order 17", text="Thank you")
-    with mailbox() as (box, port):
+    with mailbox() as (box, port), closed_port() as away:
         box.on_mail = lambda data: server.store(user, data)
 
         def sending(imap_port: int) -> Effect[Any]:
@@ -108,7 +109,7 @@ def mail_sent(request: pytest.FixtureRequest, folder: Path, patch: pytest.Monkey
             lambda: len(box.mails),
             says(""),
             lambda: box.refuses.update({"ada@example.org": "550 no"}),
-            sending(free_port()),
+            sending(away),
             concurrent=False,  # nothing at a mail server stops a second copy: the step's claim does
             carried=lambda: str(box.mails[0]),
         )
@@ -147,8 +148,10 @@ def object_put(request: pytest.FixtureRequest, folder: Path, patch: pytest.Monke
     def carried() -> str:
         return str(client.head_object(Bucket=name, Key="orders/17")["Metadata"])
 
-    away = s3.put(s3.bucket(name, endpoint=f"http://127.0.0.1:{free_port()}", region="us-east-1"), "orders/17", b"9.90")
-    yield EffectTrial(effect, state, lambda: len(state()), lose, refuse, away, carried=carried)
+    with closed_port() as port:
+        nobody = s3.bucket(name, endpoint=f"http://127.0.0.1:{port}", region="us-east-1")
+        away = s3.put(nobody, "orders/17", b"9.90")
+        yield EffectTrial(effect, state, lambda: len(state()), lose, refuse, away, carried=carried)
 
 
 # -- simulated services --------------------------------------------------------------------------------

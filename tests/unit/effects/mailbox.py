@@ -37,20 +37,25 @@ class Mailbox:
         return self.says
 
 
-def free_port() -> int:
-    """The server cannot choose one itself: it calls itself up by the port it was given."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class _Server(Controller):  # type: ignore[misc, unused-ignore]
+    """Listens on a socket that is bound already: a port that is only found to be free can be taken meanwhile."""
+
+    def __init__(self, box: Mailbox, bound: socket.socket) -> None:
+        super().__init__(box, hostname="127.0.0.1", port=bound.getsockname()[1])
+        self._bound = bound
+
+    def _create_server(self) -> Any:
+        return self.loop.create_server(self._factory_invoker, sock=self._bound)
 
 
 @contextlib.contextmanager
 def mailbox(says: str = "250 OK", refuses: dict[str, str] | None = None) -> Iterator[tuple[Mailbox, int]]:
     box = Mailbox(says, refuses or {})
-    port = free_port()
-    controller = Controller(box, hostname="127.0.0.1", port=port)
-    controller.start()
-    try:
-        yield box, port
-    finally:
-        controller.stop()
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        controller = _Server(box, bound)
+        controller.start()
+        try:
+            yield box, controller.port
+        finally:
+            controller.stop()

@@ -16,6 +16,8 @@ from typing import Any
 import asyncssh
 import pytest
 
+from tests.servers.address import free_port
+
 CONFIG = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -56,13 +58,6 @@ def _login() -> str:
     import pwd
 
     return pwd.getpwuid(os.getuid()).pw_name
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from tests.servers.address import closed_port
 from tests.unit.effects.loopback import trap
-from tests.unit.effects.mailbox import free_port, mailbox
+from tests.unit.effects.mailbox import mailbox
 from twiceproof import App, Misuse, NotDone, Notice, OutcomeUnknown, env, to_email, to_log, to_webhook
 from twiceproof.claims.retention import sweep
 from twiceproof.effects.url_guard import NotAllowed
@@ -297,8 +298,8 @@ def mail_to(port: int, to: str = "ops@shop.io") -> None:
 
 
 def test_a_mail_to_a_server_that_is_not_there_or_says_no_was_not_sent() -> None:
-    with pytest.raises(NotDone, match="is not available"):
-        mail_to(free_port())
+    with closed_port() as port, pytest.raises(NotDone, match="is not available"):
+        mail_to(port)
     with mailbox(says="451 later") as (_, port), pytest.raises(NotDone, match="451"):
         mail_to(port)
 

@@ -205,6 +205,32 @@ def test_no_secret_is_described_shown_or_repeated_by_an_error(monkeypatch: pytes
     assert "***" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": {"X-Api-Key": CANARY}},
+        {"params": {"token": CANARY}},
+        {"url": f"{URL}?v=2&access_key={CANARY}"},
+    ],
+    ids=["header", "parameter", "url"],
+)
+def test_a_server_that_echoes_a_plain_credential_does_not_bring_it_into_the_ledger(options: dict[str, Any]) -> None:
+    effect = http.post(options.pop("url", URL), json={}, **options)
+    with pytest.raises(NotDone) as refused, trap(answering({"error": f"no such key: {CANARY}"}, 401)) as server:
+        at(effect, server).perform(KEY)
+    assert CANARY in server.requests[0].decode()
+    assert CANARY not in str(refused.value) and "***" in str(refused.value)
+
+
+def test_the_effect_key_stays_readable_in_an_error() -> None:
+    effect = http.post(URL, json={}, headers={"X-Request-Key": http.KEY, "X-Key": "v2"})
+    with (
+        pytest.raises(NotDone, match=f"no such key: {KEY} v2"),
+        trap(answering(f"no such key: {KEY} v2".encode(), 401)) as server,
+    ):
+        at(effect, server).perform(KEY)
+
+
 @pytest.mark.parametrize("kind", ["json", "form"])
 def test_a_secret_in_a_body_is_sent_and_not_described_shown_or_repeated(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -334,9 +360,10 @@ def looked(answer: bytes, find: http.Find = FIND, **options: Any) -> Any:
         (answering({"items": []}), Absent()),
         (answering({"items": [{"id": 1}, {"id": 2}]}), Unknown("2 found: 1, 2", ("1", "2"))),
         (answering({}, 404), Absent()),
-        (answering({}, 500), Unknown("the look was answered with 500")),
-        (answering({}, 429), Unknown("the look was answered with 429")),
+        (answering({}, 500), Unknown("the look was answered with 500", failed=True)),
+        (answering({}, 429), Unknown("the look was answered with 429", failed=True)),
         (answering({}, 302), Unknown("the look was answered with 302")),
+        (answering({}, 403), Unknown("the look was answered with 403")),
     ],
 )
 def test_a_recipe_finds_one_none_several_or_cannot_tell(answer: bytes, found: Any) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.servers.address import closed_port
 from tests.servers.dovecot import Dovecot
-from tests.unit.effects.mailbox import Mailbox, free_port, mailbox
+from tests.unit.effects.mailbox import Mailbox, mailbox
 from tests.unit.flows.stage import Died, Stage
 from twiceproof import Absent, Happened, Misuse, NeedsReview, OutcomeUnknown, Unknown, Waiting
 from twiceproof.effects import mail
@@ -167,12 +168,13 @@ def test_another_folder_is_searched_when_it_is_named(dovecot: Dovecot) -> None:
 @pytest.mark.server
 @pytest.mark.parametrize("fault", ["password", "folder", "server"])
 def test_a_folder_that_cannot_be_searched_tells_nothing(dovecot: Dovecot, fault: str) -> None:
-    options = {
-        "password": {"password": "wrong"},
-        "folder": {"folder": "Nowhere"},
-        "server": {"port": free_port()},
-    }[fault]
-    look = mail.send(welcome(), via=by(1), look=sent_folder(dovecot, "fault", copies=True, **options)).look(KEY)
+    with closed_port() as port:
+        options = {
+            "password": {"password": "wrong"},
+            "folder": {"folder": "Nowhere"},
+            "server": {"port": port},
+        }[fault]
+        look = mail.send(welcome(), via=by(1), look=sent_folder(dovecot, "fault", copies=True, **options)).look(KEY)
     assert isinstance(look, Unknown) and "cannot be searched" in look.why
 
 

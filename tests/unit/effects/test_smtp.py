@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.effects.mailbox import free_port, mailbox
+from tests.servers.address import closed_port
+from tests.unit.effects.mailbox import mailbox
 from twiceproof import Misuse, NotDone, OutcomeUnknown, env
 from twiceproof.effects.smtp import SmtpServer, smtp
 
@@ -149,8 +150,8 @@ def test_a_mail_refused_after_the_final_dot_was_not_sent(says: str, final: bool)
 
 
 def test_a_server_that_is_not_there_got_nothing() -> None:
-    with pytest.raises(NotDone, match="not available"):
-        plain(free_port()).deliver(mail(), "ada@shop.io", TO)
+    with closed_port() as port, pytest.raises(NotDone, match="not available"):
+        plain(port).deliver(mail(), "ada@shop.io", TO)
 
 
 def test_a_login_that_the_server_does_not_offer_sends_nothing() -> None:

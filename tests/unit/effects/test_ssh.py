@@ -17,7 +17,8 @@ pytestmark = pytest.mark.slow
 
 asyncssh = pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'twiceproof[ssh]'")
 
-from tests.unit.effects.ssh_server import Keys, asyncssh_server, free_port, system_sshd  # noqa: E402
+from tests.servers.address import closed_port  # noqa: E402
+from tests.unit.effects.ssh_server import Keys, asyncssh_server, system_sshd  # noqa: E402
 from twiceproof import App, Misuse, NotDone, Waiting  # noqa: E402
 from twiceproof.claims.error_classification import classify  # noqa: E402
 from twiceproof.effects.ssh import script_of, ssh_start  # noqa: E402
@@ -123,8 +124,8 @@ def test_a_complaint_does_not_carry_the_url(options: Any) -> None:
 
 
 def test_a_server_that_is_not_there_or_not_the_one_that_is_known_was_told_nothing(keys: Keys, tmp_path: Path) -> None:
-    with pytest.raises(NotDone, match="could not be reached"):
-        ssh_start("127.0.0.1", "true", **keys.options(free_port()))(URL)
+    with closed_port() as port, pytest.raises(NotDone, match="could not be reached"):
+        ssh_start("127.0.0.1", "true", **keys.options(port))(URL)
     (tmp_path / "other").mkdir()
     with asyncssh_server(keys) as port:
         stranger = {**keys.options(port), "known_hosts": Keys(tmp_path / "other").options(port)["known_hosts"]}

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 from msgspec import Struct, field
 
 from tests.unit.flows.stage import Died, Stage
-from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, OutcomeUnknown, Unknown, Waiting
+from twiceproof import (
+    Absent,
+    Happened,
+    Misuse,
+    NeedsReview,
+    NotDone,
+    OutcomeUnknown,
+    Retry,
+    Unknown,
+    Waiting,
+    check,
+    env,
+)
+from twiceproof.effects import http
 from twiceproof.effects.base import Effect, Look, outgoing_headers
 from twiceproof.effects.repeat import NEVER, SAFE, Declared
 
@@ -139,6 +153,232 @@ def test_an_unknown_outcome_at_a_destination_that_cannot_tell_is_for_a_person(st
     with pytest.raises(NeedsReview, match="cannot tell"):
         pay_flow(stage, bank, is_async=is_async)(17)
     assert len(bank.requests) == 1
+
+
+def test_a_flow_that_awaits_looks_on_a_thread(stage: Stage) -> None:
+    """A look blocks, as the effect does: on the event loop it would hold up all other runs of the worker."""
+    places = []
+
+    class Placed(Bank):
+        def place(self) -> None:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                places.append("thread")
+            else:
+                places.append("event loop")
+
+    class PlacedPay(Pay):
+        def look(self, effect_key: str) -> Look:
+            bank.place()
+            return super().look(effect_key)
+
+    bank, app = Placed(errors=[OutcomeUnknown("no answer")]), stage.process()
+
+    @app.effect
+    async def pay(order: int) -> Effect[Receipt]:
+        return PlacedPay(bank, order)
+
+    @app.flow(key="order:{order}")
+    async def sync(order: int) -> int:
+        return (await pay(order)).amount
+
+    assert (asyncio.run(sync(17)), places) == (17, ["thread"])
+
+
+def test_an_attempt_that_outlives_its_time_out_is_not_repeated_beside_it(stage: Stage, is_async: bool) -> None:
+    """The thread goes on after the time-out, in an async flow too: that nothing is there yet proves nothing."""
+    bank, go_on, ended = Bank(), threading.Event(), threading.Event()
+
+    class SlowPay(Pay):
+        @property
+        def repeat(self) -> Declared:
+            return check(self.look, settling=0)
+
+        def perform(self, effect_key: str) -> Receipt:
+            go_on.wait(30)
+            try:
+                return super().perform(effect_key)
+            finally:
+                ended.set()
+
+    app, retry = stage.process(), Retry(attempts=3, first=0)
+
+    def pay(order: int) -> Effect[Receipt]:
+        return SlowPay(bank, order)
+
+    async def pay_later(order: int) -> Effect[Receipt]:
+        return SlowPay(bank, order)
+
+    declare: Any = app.effect(timeout=0.01, retry=retry, name="pay")
+    step = declare(pay_later if is_async else pay)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        return step(order)
+
+    @app.flow(key="order:{order}")
+    async def sync_later(order: int) -> Any:
+        return await step(order)
+
+    with pytest.raises(NeedsReview, match="its time is over, and it is still at work"):
+        asyncio.run(sync_later(17)) if is_async else sync(17)
+    go_on.set()
+    assert ended.wait(10)
+    assert len(bank.requests) == 1
+
+
+@pytest.mark.parametrize("repeat", ["never", "safe"])
+def test_a_step_that_returns_an_effect_has_not_performed_it(stage: Stage, is_async: bool, repeat: Any) -> None:
+    bank, app = Bank(), stage.process()
+
+    def described(order: int) -> Any:
+        return Pay(bank, order)
+
+    async def described_later(order: int) -> Any:
+        return Pay(bank, order)
+
+    step: Any = app.step(repeat=repeat, name="pay")(described_later if is_async else described)
+
+    @app.flow(key="order:{order}", name="sync")
+    def flow(order: int) -> Any:
+        return step(order)
+
+    @app.flow(key="order:{order}", name="sync_later")
+    async def flow_later(order: int) -> Any:
+        return await step(order)
+
+    with pytest.raises(NeedsReview, match=r"pay: it returned an effect \(PAY bank/17\) .* @app.effect"):
+        asyncio.run(flow_later(17)) if is_async else flow(17)
+    assert bank.requests == []
+    run = "sync_later/order:17" if is_async else "sync/order:17"
+    assert [step.state for step in app.history(run).steps] == ["unknown"]
+
+
+def test_a_flow_that_returns_an_effect_is_not_done(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        return Pay(Bank(), order)
+
+    with pytest.raises(NeedsReview, match=r"it returned an effect \(PAY bank/17\) .* perform it with app.effects"):
+        sync(17)
+
+
+def test_a_guarded_function_that_returns_an_effect_is_not_done(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.once(key="order:{order}")
+    def pay(order: int) -> Any:
+        return Pay(Bank(), order)
+
+    with pytest.raises(NeedsReview, match=r"it returned an effect \(PAY bank/17\)"):
+        pay(17)
+    with pytest.raises(NeedsReview):
+        pay(17)
+
+
+NOWHERE = "http://127.0.0.1:9/charges"
+
+
+def unavailable() -> str:
+    raise ConnectionResetError("the token service hung up")
+
+
+def unsendable(cause: str) -> Any:
+    """A POST without a key or a look, which fails before its first byte is sent."""
+    if cause == "secret":
+        return http.post(NOWHERE, json={}, auth=env("SECRET_OF_NOBODY"))
+    return http.post(NOWHERE, json={"order": object()})
+
+
+@pytest.mark.parametrize(
+    ("cause", "says"), [("secret", "SECRET_OF_NOBODY is not set"), ("body", "objects of type object is unsupported")]
+)
+def test_an_effect_that_cannot_be_sent_was_certainly_not_done(stage: Stage, cause: str, says: str) -> None:
+    """It is declared never: taken for an unknown outcome, a person would look for what was never sent."""
+    app = stage.process()
+
+    @app.effect
+    def charge(order: int) -> Effect[Any]:
+        return unsendable(cause)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        return charge(order)
+
+    with pytest.raises(NotDone, match=f"POST 127.0.0.1:9/charges was not sent: .*{says}"):
+        sync(1)
+
+
+def test_a_missing_secret_undoes_nothing_and_the_run_goes_on_after_a_fix(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = stage.process()
+
+    def unbook(result: str) -> None:
+        stage.do("unbook")
+
+    @app.step(repeat="safe", undo=unbook)
+    def book() -> str:
+        stage.do("book")
+        return "room 12"
+
+    @app.effect
+    def charge(order: int) -> Effect[Any]:
+        return unsendable("secret")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> Any:
+        book()
+        return charge(order)
+
+    with pytest.raises(NeedsReview, match=r"its own code broke off with .*SECRET_OF_NOBODY is not set"):
+        sync(1)
+    assert stage.effects == {"book": 1}
+    monkeypatch.setenv("SECRET_OF_NOBODY", "s3cret")
+    app.retry_run("sync/order:1")
+    app.worker().run(until_idle=True)
+    (_, charged) = app.history("sync/order:1").steps
+    assert (charged.state, (charged.fault or {})["type"]) == (
+        "retry",
+        "NotDone",
+    )  # sent now, and refused
+    assert stage.effects == {"book": 1}
+
+
+def test_a_token_that_cannot_be_had_is_a_clean_failure(stage: Stage) -> None:
+    """The token service gave no answer; the effect itself was not sent, and is tried again."""
+    app = stage.process()
+
+    @app.effect(retry=Retry(attempts=2, first=0))
+    def charge(order: int) -> Effect[Any]:
+        return http.post(NOWHERE, json={}, auth=unavailable)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        return charge(order)
+
+    with pytest.raises(NotDone, match="was not sent: ConnectionResetError: the token service hung up"):
+        sync(1)
+    assert app.history("sync/order:1").steps[0].starts == 2
+
+
+def test_an_effect_that_was_not_awaited_is_named_as_it_was_written(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="export:{order}")
+    async def export(order: int) -> None:
+        app.effects.files.append("/nowhere/orders.jsonl", {"order": order})
+
+    with pytest.raises(NeedsReview, match=r"^export for 'export:1' waits for a person: app.effects \(.*never awaited"):
+        asyncio.run(export(1))
+
+
+def test_a_block_without_such_a_function_names_those_that_it_has(stage: Stage) -> None:
+    with pytest.raises(AttributeError, match=r"app\.effects\.files has no 'remove'; there are append, create, write"):
+        stage.process().effects.files.remove("a.txt")
 
 
 def test_several_records_for_one_effect_are_a_review_and_one_finding(stage: Stage, is_async: bool) -> None:

@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from twiceproof import App, Cancelled, Misuse, NeedsReview, Retry, StepFailed
+from twiceproof.effects import files
 from twiceproof.stores.user_transaction import Join
 
 ONCE = Retry(attempts=1)
@@ -207,6 +208,24 @@ def test_ending_the_transaction_in_the_function_is_refused_and_nothing_is_there(
         buy()
     assert rows(path) == []
     assert entries(path) == {"reserve": "failed"}
+
+
+def test_a_transaction_that_returns_an_effect_is_rolled_back(app, path, tmp_path):
+    """The effect was only described: recorded as done, it would never be performed."""
+
+    @app.transaction(retry=ONCE)
+    def reserve(connection):
+        add(connection, "a")
+        return files.append(tmp_path / "orders", {"order": 1})
+
+    @app.flow(key="k")
+    def buy():
+        reserve()
+
+    with pytest.raises(Misuse, match=r"reserve: it returned an effect \(append to orders\)"):
+        buy()
+    assert rows(path) == []
+    assert not (tmp_path / "orders").exists()
 
 
 def test_a_transaction_that_the_database_ended_is_parked(app, path):

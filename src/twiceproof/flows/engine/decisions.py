@@ -90,7 +90,7 @@ class NeedsPerson(Struct, frozen=True, gc=False):
 
 Before = Replay | Refuse | Act | Probe | Later | NeedsPerson
 After = Later | Refuse | NeedsPerson
-Looked = Adopt | Act | Refuse | NeedsPerson
+Looked = Adopt | Act | Refuse | Later | NeedsPerson
 
 
 def on_reached(
@@ -241,10 +241,14 @@ def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Call
     """Decide by what the destination answered."""
     if isinstance(look, Happened):
         return Adopt(look.receipt)
+    plan, starts, first = plan.after(entry.note.policy), entry.note.starts, entry.note.first_at or entry.at
     if isinstance(look, Unknown):
+        # A destination that is down is down for many runs at once: each would need a person.
+        again = plan.retry.delay(entry.note.looks + 1, max(0.0, now - first), None, roll) if look.failed else None
+        if again is not None:
+            return Later(again, STARTED)
         return NeedsPerson(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
     assert isinstance(look, Absent)  # noqa: S101 - the type says so
-    plan, starts, first = plan.after(entry.note.policy), entry.note.starts, entry.note.first_at or entry.at
     over = plan.retry.delay(starts, max(0.0, entry.at - first), None, roll) is None  # as it was when it failed
     if over or entry.note.final or not plan.retry.may_start(starts + 1, now - first):
         if entry.note.fault is not None:

@@ -89,6 +89,7 @@ class EntryNote(Struct, frozen=True, omit_defaults=True, gc=False):
     mistyped: bool = False  # its result did not fit its declared type when it was recorded
     place: str = ""  # the branch of a gathering that it ran in
     unique: bool = False  # no other call has its id
+    looks: int = 0  # looks at its destination that failed since its latest start
 
     @property
     def loose(self) -> bool:

@@ -12,6 +12,7 @@ from ...claims.claim import HELD, Claim, Fault, Held, TakeOutcome
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import inherited
 from ...claims.held_claim import INHERITED, HeldClaim
+from ...claims.results import only_described
 from ...claims.retention import forget
 from ...claims.states import ClaimRequest, Move
 from ...errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
@@ -236,6 +237,7 @@ class RunExecution:
             if session.stop is None and isinstance(finding, Returned) and not session.undoing:
                 self._refuse_forgotten()
                 self._refuse_unvisited()
+                self._refuse_described(finding.value)
                 return (yield from self._complete(finding.value))
             if session.stop is None and error is not None and not isinstance(error, Exception):
                 yield from self._exit.hand_back(error)
@@ -284,6 +286,10 @@ class RunExecution:
         if self._session.unvisited:
             gone = ", ".join(sorted(self._session.unvisited))
             self._session.stop_run(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
+
+    def _refuse_described(self, value: object) -> None:
+        if told := only_described(value):
+            self._session.stop_run(Review(told))
 
     def _is_mistake(self, error: BaseException) -> bool:
         """A wrong call of ours is raised as it is, as long as that undoes nothing."""

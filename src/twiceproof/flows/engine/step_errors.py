@@ -10,13 +10,13 @@ from msgspec import structs
 
 from ...claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault, shown_run
 from ...claims.error_classification import fault_of, retry_after
+from ...effects.base import BrokenDescription
 from ...effects.repeat import SAFE
 from ...errors import (
     Duplicate,
     InProgress,
     Misuse,
     NeedsReview,
-    NotDone,
     OutcomeUnknown,
     PayloadMismatch,
     PriorFailure,
@@ -48,11 +48,8 @@ ANSWERS = (PriorFailure, PayloadMismatch, Stale, Duplicate, ResultNotKept)
 Inner = Waiting | NeedsReview | InProgress  # what a call of another run raises if that run has not ended
 
 
-class BrokenFlowText(NotDone):
-    """The text of a flow, such as an expression in its file, does not fit the data at hand.
-
-    It is a mistake in the text, not a failure outside: completed steps are not undone for it.
-    """
+class BrokenFlowText(BrokenDescription):
+    """The text of a flow, such as an expression in its file, does not fit the data at hand."""
 
 
 class StepErrors:
@@ -73,7 +70,7 @@ class StepErrors:
         circle = self._circle(error)
         if circle is None and isinstance(error, Waiting | NeedsReview) and self._is_safe:
             self._wait_for_inner(note, error)
-        if isinstance(error, BrokenFlowText) and not note.ambiguous:
+        if isinstance(error, BrokenDescription) and not note.ambiguous:
             self._park_if_it_would_undo(note, error)
         error, now = circle or error, session.ledger.now()
         move, failed = self._classify(note, error, now)
@@ -130,7 +127,7 @@ class StepErrors:
             self._session.stop_run(Review(f"{name}: {reason} ({fault.type}: {fault.message})", error=error))
         raise error
 
-    def _park_if_it_would_undo(self, note: EntryNote, error: BrokenFlowText) -> None:
+    def _park_if_it_would_undo(self, note: EntryNote, error: BrokenDescription) -> None:
         """Stop the run before a step that has not acted, as a mistake between two steps does; it begins after a fix."""
         session = self._session
         if session.undoing or not Compensation(session).would_undo():
@@ -245,12 +242,12 @@ def is_wrong_call(error: BaseException) -> bool:
     key that is blank."""
     if isinstance(error, BaseExceptionGroup):
         return any(is_wrong_call(one) for one in error.exceptions)
-    return type(error) in (Misuse, ValueRefused) or isinstance(error, BrokenFlowText)
+    return type(error) in (Misuse, ValueRefused) or isinstance(error, BrokenDescription)
 
 
 def mistake_text(error: BaseException) -> str:
     """Return the error, and the line that raised it."""
-    fault, trace = fault_of(error), None if isinstance(error, BrokenFlowText) else error.__traceback__
+    fault, trace = fault_of(error), None if isinstance(error, BrokenDescription) else error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     where = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace is not None else ""

@@ -16,7 +16,7 @@ from ...claims.claim import Fault, LostHold, shown_run
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import BEFORE, claim_lost, inherited
 from ...claims.held_claim import INHERITED
-from ...claims.results import Misfit, Packed, pack, unpack
+from ...claims.results import Misfit, Packed, only_described, pack, unpack
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
 from ...errors import Duplicate, ResultNotKept, StepFailed
@@ -52,6 +52,8 @@ __all__ = ["StepRunner"]
 
 
 log = logging.getLogger("twiceproof")
+
+LONGEST_CAUSE = 200  # characters of an error in the text of a wait
 
 
 class StepRunner:
@@ -219,7 +221,7 @@ class StepRunner:
         function = step.function if step.is_async else step.call_plain
         if step.plan.timeout is not None:
             place = self._session.attempt_place(call.name)
-            return limited(function, step.plan.timeout, call.args, call.kwargs, place)
+            return limited(function, step.plan.timeout, call.args, call.kwargs, place, blocking=step.blocking)
         return lambda: function(*call.args, **call.kwargs)
 
     def _own_result(self, note: EntryNote, finding: Any) -> Any:
@@ -242,6 +244,8 @@ class StepRunner:
         if isinstance(finding, NeedsPerson):
             self._park(self._ledger.entries.get(self._call.name), finding.reason)
         if isinstance(finding, Returned):
+            if told := only_described(finding.value):
+                self._park(self._ledger.entries.get(self._call.name), told)
             yield from self._session.report_several(self._call.name, self._step.several(finding.value), goes_on=True)
             yield from self._complete(note, finding.value)
         if self._step.external is not None:
@@ -322,7 +326,7 @@ class StepRunner:
         if entry is not None and move.state == STARTED:
             self._put_off(entry, until)
         what = "will be tried again" if move.state == RETRY else "will be looked for at its destination"
-        session.stop_run(Wait(f"{self._call.name} {what} at {moment(until)}", move.seconds))
+        session.stop_run(Wait(f"{self._call.name} {what} at {moment(until)}{_after(entry)}", move.seconds))
 
     def _put_off(self, entry: Entry, until: float) -> None:
         """Record it: the next holder does not know when the previous one was last alive, and would probe too early."""
@@ -341,7 +345,7 @@ class StepRunner:
     # -- probing the destination -----------------------------------------------------------------
 
     def _ask(self, entry: Entry) -> Operation[Any]:
-        """Probe the destination, and record what follows from its answer."""
+        """Probe the destination, and record what follows from its answer. None: decide again, it could not be asked."""
         session, call = self._session, self._call
         look = yield from self._probe()
         if isinstance(look, Unknown):
@@ -354,9 +358,19 @@ class StepRunner:
             return Replay()
         if isinstance(move, Refuse):  # recorded: probed again in a replay, the destination could answer differently
             session.finished(call.name, STEP_FAILED, _absent(entry))
+        elif isinstance(move, Later):
+            self._look_again(entry, look, move)
+            return None
         elif isinstance(move, Act) and session.is_to_be_undone:
             session.postpone_attempt(call.name, RETRY, _absent(entry))  # it did not happen, and no attempt begins
         return move
+
+    def _look_again(self, entry: Entry, look: Look, move: Later) -> None:
+        """Record that the look failed and when the next one is due: the count must survive this process."""
+        why = look.why if isinstance(look, Unknown) else ""
+        until = self._ledger.now() + move.seconds
+        note = structs.replace(entry.note, looks=entry.note.looks + 1, not_before=until, reason=why)
+        self._session.postpone_attempt(self._call.name, STARTED, note)
 
     def _probe(self) -> Operation[Look]:
         """Call the step's probe. One that raises tells nothing."""
@@ -373,7 +387,8 @@ class StepRunner:
             return look_of(finding.value)
         if not isinstance(finding.error, Exception):
             raise finding.error
-        return Unknown(f"the probe failed with {fault_of(finding.error).type}: {fault_of(finding.error).message}")
+        fault = fault_of(finding.error)
+        return Unknown(f"the probe failed with {fault.type}: {fault.message}", failed=True)
 
     # -- completing ------------------------------------------------------------------------------
 
@@ -445,5 +460,12 @@ class StepRunner:
         return step_failed(self._session, self._call.name, fault or Fault("unknown"))
 
 
+def _after(entry: Entry | None) -> str:
+    """Say what the wait follows: without it, a caller sees a time and not what is wrong."""
+    fault = entry.note.fault if entry is not None else None
+    cause = (entry.note.reason if entry is not None else "") or (f"{fault.type}: {fault.message}" if fault else "")
+    return f" ({cause.rstrip(': .')[:LONGEST_CAUSE]})" if cause else ""
+
+
 def _absent(entry: Entry) -> EntryNote:
-    return structs.replace(entry.note, not_before=None, ambiguous=False, unclassified=False)
+    return structs.replace(entry.note, not_before=None, ambiguous=False, unclassified=False, reason="")

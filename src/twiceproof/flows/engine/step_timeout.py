@@ -119,8 +119,20 @@ class Outlive(Request[Returned | Raised | None]):
 
 
 def limited(
-    function: Callable[..., Any], seconds: float, args: tuple[Any, ...], kwargs: dict[str, Any], place: Place
+    function: Callable[..., Any],
+    seconds: float,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    place: Place,
+    *,
+    blocking: Callable[..., Any] | None = None,
 ) -> Callable[[], Any]:
+    """Return the call of a step, which ends after so many seconds. `blocking`: what an awaited one does on a thread,
+    which goes on when it is cancelled."""
+    if blocking is not None:
+        import asyncio
+
+        return lambda: asyncio.to_thread(_watched, lambda: blocking(*args, **kwargs), seconds, place)
     if inspect.iscoroutinefunction(function):
         return lambda: _awaited(function(*args, **kwargs), seconds)
     return lambda: _watched(lambda: function(*args, **kwargs), seconds, place)

@@ -254,6 +254,94 @@ def test_a_probe_that_fails_tells_nothing(stage: Stage, style: Style) -> None:
         pay_flow(stage, style, check(find, settling=0.0), [TimeoutError()])(1)
 
 
+def failing_probe(stage: Stage, failures: int, looks: list[int]) -> Any:
+    """Fails so many times, then looks. The destination is down, and comes back."""
+
+    def find(order: int) -> Any:
+        looks.append(order)
+        if len(looks) <= failures:
+            raise OSError("down")
+        return Happened("paid") if stage.effects["pay"] else Absent
+
+    return find
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_look_that_fails_is_tried_again_by_the_retry_policy(stage: Stage, style: Style, done: bool) -> None:
+    looks: list[int] = []
+    repeat = check(failing_probe(stage, QUICK.attempts - 1, looks), settling=0.0)
+    assert pay_flow(stage, style, repeat, [TimeoutError()], done=done)(1) == "paid"
+    assert (stage.effects, len(looks)) == ({"pay": 1}, QUICK.attempts)
+
+
+def test_a_look_that_fails_as_often_as_the_policy_allows_goes_to_a_person(stage: Stage, style: Style) -> None:
+    looks: list[int] = []
+    flow = pay_flow(stage, style, check(failing_probe(stage, 99, looks), settling=0.0), [TimeoutError()])
+    with pytest.raises(NeedsReview, match="cannot tell whether it was done: the probe failed with OSError: down"):
+        flow(1)
+    assert (stage.effects, len(looks)) == ({"pay": 1}, QUICK.attempts)
+
+
+def test_a_step_that_may_be_tried_only_once_is_looked_for_only_once(stage: Stage, style: Style) -> None:
+    looks: list[int] = []
+    app = stage.process()
+
+    def pay(order: int) -> str:
+        raise TimeoutError
+
+    step = style.step(app, pay, repeat=check(failing_probe(stage, 1, looks), settling=0.0), retry=Retry(attempts=1))
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    with pytest.raises(NeedsReview, match="the probe failed"):
+        style.flow(app, steps)(1)
+    assert looks == [1]
+
+
+def test_a_destination_that_answers_and_cannot_tell_is_not_asked_again(stage: Stage, style: Style) -> None:
+    looks: list[int] = []
+
+    def find(order: int) -> Unknown:
+        looks.append(order)
+        return Unknown("two of them")
+
+    with pytest.raises(NeedsReview, match="two of them"):
+        pay_flow(stage, style, check(find, settling=0.0), [TimeoutError()])(1)
+    assert looks == [1]
+
+
+def test_a_run_waits_without_a_worker_until_a_failed_look_is_tried_again(stage: Stage) -> None:
+    """What failed is counted in the ledger: with each look in another process, the count still ends."""
+    looks: list[int] = []
+    slow = Retry(attempts=3, first="10m", most="10m", within="9d")
+
+    def declare() -> Any:
+        app = stage.process()
+
+        @app.step(repeat=check(failing_probe(stage, 99, looks), settling=0.0), retry=slow)
+        def pay(order: int) -> str:
+            stage.do("pay")
+            raise TimeoutError
+
+        @app.flow(key="o:{order}")
+        def sell(order: int) -> str:
+            return pay(order)
+
+        return app, sell
+
+    declare()[1].start(1)
+    runs = []
+    for _ in range(slow.attempts + 1):  # the attempt, and the looks
+        declare()[0].worker().run(until_idle=True)
+        runs.append(stage.process().history("sell/o:1").run)
+        stage.clock.advance(601)
+    assert [run.state for run in runs] == ["waiting", "waiting", "waiting", "review"]
+    assert "pay will be looked for at its destination at" in runs[0].reason and "(TimeoutError)" in runs[0].reason
+    assert "(the probe failed with OSError: down)" in runs[1].reason
+    assert (stage.effects, len(looks)) == ({"pay": 1}, slow.attempts)
+
+
 def test_a_keyed_step_is_not_tried_after_the_provider_has_forgotten_the_key(stage: Stage, style: Style) -> None:
     slow = Retry(attempts=3, first=200.0)
     app = stage.process()
