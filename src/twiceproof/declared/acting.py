@@ -114,6 +114,7 @@ class StepDeclarer:
         assert isinstance(spec, ApproveSpec) and spec.ask is not None  # noqa: S101 - the caller asked
         describe, show = asking(spec.ask, self._connections), read_value(spec.show)
         links = any(use.path[0] == "link" for use in read_text(spec.ask.text).names)
+        links = links and not self._connections.stands_in(spec.ask)  # a draft that tells no one has no address either
 
         def ask(given: Scope, item_id: str = "") -> None:
             link = app.approval_url(spec.approve, show=show.evaluate(given)) if links else ""

@@ -143,11 +143,39 @@ def _wrong(made: Connection) -> tuple[str, str] | None:
     for field, text in references.items():
         if text is not None and not text.startswith(("env:", "file:")):
             return f"{field} holds a value, which would be in the file for all to read", f"{field}: env:NAME"
-    if made.http is not None and (urlsplit(made.http).scheme not in ("http", "https") or "@" in made.http):
-        return "http is no address of a service, or has a password in it", "http: https://api.example.com"
     if made.smtp is not None and "@" not in made.sender:
         return "a mail connection needs a sender", "from: orders@example.com"
+    return _wrong_address(made)
+
+
+def _wrong_address(made: Connection) -> tuple[str, str] | None:
+    if made.http is not None and not _is_service(made.http):
+        return "http is no address of a service, or has a password in it", "http: https://api.example.com"
+    if made.sql is not None and _has_password(made.sql):
+        return "sql holds a password, which would be in the file for all to read", "sql: env:DATABASE_URL"
+    if made.smtp is not None and not _is_server(made.smtp):
+        return "smtp is no mail server with its port", "smtp: smtp.example.com:587"
     return None
+
+
+def _is_service(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in url and parts.port != 0
+    except ValueError:  # of a port or an address in brackets
+        return False
+
+
+def _is_server(place: str) -> bool:
+    host, colon, port = place.partition(":")
+    return bool(host) and (not colon or (port.isdecimal() and 0 < int(port) < 65_536))
+
+
+def _has_password(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).password)
+    except ValueError:
+        return True  # it cannot be told, and is not shown
 
 
 def secret_of(reference: str) -> Env:

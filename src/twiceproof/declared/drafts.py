@@ -89,7 +89,10 @@ def compile_draft(app: App, release: FlowRelease, connections: Connections, allo
     file = require_sound(read, release.flow)
     stand_ins = StandIns(read, connections, frozenset(allowed))
     _refuse_unused(read, stand_ins, allowed)
-    short = structs.replace(file, keep=KEPT, keep_history=None, keep_failed=None, about=f"DRAFT of {file.flow}")
+    hooks = [*_webhooks(read)]  # how one reads a dead letter; no trigger starts a draft, so a poll needs no connection
+    short = structs.replace(
+        file, keep=KEPT, keep_history=None, keep_failed=None, about=f"DRAFT of {file.flow}", on=hooks
+    )
     made = compile_file(
         scratch_app(app, release.flow),
         structs.replace(read, file=short),
@@ -106,7 +109,10 @@ def run_draft(made: DraftFlow, event: Any) -> DraftRun:
     """Run a draft here, as far as it goes. `event` is its input by name, or the value of a single one."""
     flow = made.function.flow
     args, kwargs = _arguments(flow.inputs.names, event)
-    key = flow.key(args, kwargs)
+    try:
+        key = flow.key(args, kwargs)
+    except TypeError as error:  # of Python, about the arguments of a function
+        raise _misfit(flow.inputs.names, f": {error}") from None
     state, result, reason = "done", None, ""
     try:
         result = made.function(*args, **kwargs)
@@ -151,7 +157,11 @@ def _arguments(names: list[str], event: Any) -> tuple[tuple[Any, ...], dict[str,
         return (), event
     if len(names) == 1:
         return (event,), {}
-    raise Misuse(f"The event does not fit the inputs {', '.join(names)}; give a JSON object with these names.")
+    raise _misfit(names)
+
+
+def _misfit(names: list[str], why: str = "") -> Misuse:
+    return Misuse(f"The event does not fit the inputs {', '.join(names)}{why}; give a JSON object with these names.")
 
 
 def _refuse_unused(read: ReadFlow, stand_ins: StandIns, allowed: Collection[str]) -> None:

@@ -16,6 +16,7 @@ from ..effects.http_request import answer_of
 from ..effects.repeat import SAFE, Declared, declare, keyed
 from ..effects.smtp import SmtpServer, smtp
 from ..errors import Misuse, NotDone, OutcomeUnknown
+from ..flows.engine.step_errors import BrokenFlowText
 from ..flows.resources import Resource
 from ..flows.step import called_with
 from ..keys.duration import seconds
@@ -133,6 +134,8 @@ class _Request(Struct, frozen=True):
     def url(self, scope: Scope) -> str:
         # The effect key's placeholder has braces, which must not be encoded: it is replaced when it is sent.
         text = read_text(self.path).render(scope, lambda text: text if text == http.KEY else quoted(text))
+        if any(part in (".", "..") for part in text.partition("?")[0].split("/")):  # a server reads it as another path
+            raise BrokenFlowText(f"the path {self.path} would be {text}: a part of it is only dots.", final=True)
         return f"{str(self.to.http).rstrip('/')}{text}"
 
     def options(self, scope: Scope) -> dict[str, Any]:

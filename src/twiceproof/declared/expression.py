@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal, DivisionByZero, InvalidOperation, Overflow
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from .functions import FUNCTIONS
 from .values import (
     EXACT,
     QUOTIENT,
+    TEXT_PART,
     BadValue,
     Missing,
     added,
@@ -31,7 +32,11 @@ from .values import (
     contains,
     exact,
     items_of,
+    negated,
     number,
+    parts_of,
+    quotient,
+    remainder,
     same_word,
     shown,
     step_into,
@@ -44,6 +49,8 @@ __all__ = ["Expression", "ExpressionError", "NameUse", "compiled", "json_number"
 LONGEST = 2_000  # characters
 DEEPEST = 40
 BUDGET = 20_000  # evaluated parts, including items of lists
+MOST_DIGITS = 350  # before or after the point of a number; a JSON number has fewer
+AT_ONCE = 16  # values that are compared or copied at the cost of one part
 
 CONSTANTS = {"null": None, "true": True, "false": False}
 
@@ -81,7 +88,7 @@ class Expression(Struct, frozen=True):
             return plain(self.run(scope, _Budget()))
         except BadValue as error:
             raise BrokenFlowText(f"{self.text!r} cannot be evaluated: {error}", final=True) from None
-        except (InvalidOperation, DivisionByZero, Overflow, ZeroDivisionError):
+        except ArithmeticError:  # of decimals too: what 200 digits do not hold is refused, and never rounded
             raise BrokenFlowText(f"{self.text!r} divides by zero, or its number is too large.", final=True) from None
 
 
@@ -90,14 +97,15 @@ def compiled(text: str) -> Expression:
     """Compile an expression. Raises ExpressionError, with the column."""
     if len(text) > LONGEST:
         raise ExpressionError(f"the expression is longer than {LONGEST:,} characters")
+    source = text.strip()
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = ast.parse(source, mode="eval")
     except SyntaxError as error:
         column = error.offset - 1 if error.offset else len(text.rstrip())  # 0: it ends too early
         raise ExpressionError(f"cannot be read: {error.msg}", column) from None
     except (ValueError, RecursionError, MemoryError):
         raise ExpressionError("cannot be read: it has a sign or a nesting that no expression has") from None
-    compiler = _Compiler()
+    compiler = _Compiler(source)
     run = compiler.compile(tree.body, 0)
     return Expression(text, tuple(compiler.names), run)
 
@@ -130,12 +138,23 @@ class _Budget:
     __slots__ = ("left",)
 
     def __init__(self) -> None:
-        self.left = BUDGET
+        self.left: float = BUDGET
 
-    def spend(self, parts: int = 1) -> None:
+    def spend(self, parts: float = 1) -> None:
         self.left -= parts
         if self.left < 0:
             raise BadValue(f"it needs more than {BUDGET:,} steps")
+
+    def weigh(self, value: Any, at_once: int = AT_ONCE) -> None:
+        """Spend for a value that is read as a whole, before it is: its size is the event's, and has no other bound."""
+        if isinstance(value, list | dict | str):
+            self.spend(parts_of(value, self.left * at_once) / at_once)
+
+    def made(self, value: Any) -> Any:
+        """Spend for a text or list that was made, so that a loop does not fill the memory."""
+        if isinstance(value, str | list):
+            self.spend(len(value) / (TEXT_PART if isinstance(value, str) else AT_ONCE))
+        return value
 
 
 # -- compiling -----------------------------------------------------------------------------------
@@ -158,15 +177,16 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Sub: lambda a, b: exact(a, b, EXACT.subtract, operator.sub),
     ast.Mult: lambda a, b: exact(a, b, EXACT.multiply, operator.mul),
     ast.Div: lambda a, b: QUOTIENT.divide(Decimal(number(a)), Decimal(number(b))),
-    ast.FloorDiv: lambda a, b: exact(a, b, EXACT.divide_int, operator.floordiv),
-    ast.Mod: lambda a, b: exact(a, b, EXACT.remainder, operator.mod),
+    ast.FloorDiv: lambda a, b: exact(a, b, quotient, operator.floordiv),
+    ast.Mod: lambda a, b: exact(a, b, remainder, operator.mod),
 }
 
 
 class _Compiler:
     """Makes a function of each part of the tree. Syntax that is not listed here is not part of the language."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str) -> None:
+        self._source = source
         self.names: list[NameUse] = []
         self._optional = False
         self._bound: list[str] = []
@@ -187,8 +207,12 @@ class _Compiler:
 
     def _constant(self, node: ast.Constant, depth: int) -> Evaluate:
         value: Any = node.value
-        if isinstance(value, float):
-            value = Decimal(repr(value))
+        if isinstance(value, float):  # its digits as they are written: Python would round them
+            value = Decimal(str(ast.get_source_segment(self._source, node)).replace("_", ""))
+            if abs(value.adjusted()) > MOST_DIGITS:
+                raise ExpressionError("the number is too large, or too small", node.col_offset)
+        if isinstance(value, str) and not _is_unicode(value):
+            raise ExpressionError("the text has half a character (\\ud800 to \\udfff)", node.col_offset)
         if not isinstance(value, str | int | Decimal) or isinstance(value, bool):
             raise ExpressionError(f"{node.value!r} is not JSON; write null, true or false", node.col_offset)
         return lambda scope, budget: value
@@ -247,7 +271,7 @@ class _Compiler:
         if isinstance(node.op, ast.Not):
             return lambda scope, budget: not truth(inner(scope, budget))
         if isinstance(node.op, ast.USub):
-            return lambda scope, budget: -number(inner(scope, budget))
+            return lambda scope, budget: negated(number(inner(scope, budget)))
         raise ExpressionError("this sign is not part of the language", node.col_offset)
 
     def _binop(self, node: ast.BinOp, depth: int) -> Evaluate:
@@ -255,19 +279,20 @@ class _Compiler:
         if work is None:
             raise ExpressionError("of the signs between numbers there are + - * / // %", node.col_offset)
         left, right = self.compile(node.left, depth), self.compile(node.right, depth)
-        return lambda scope, budget: work(left(scope, budget), right(scope, budget))
+        return lambda scope, budget: budget.made(work(left(scope, budget), right(scope, budget)))
 
     def _compare(self, node: ast.Compare, depth: int) -> Evaluate:
         first = self.compile(node.left, depth)
         rest = [
-            (_COMPARE[type(sign)], self.compile(value, depth))
+            (isinstance(sign, ast.In | ast.NotIn), _COMPARE[type(sign)], self.compile(value, depth))
             for sign, value in zip(node.ops, node.comparators, strict=True)
         ]
 
         def run(scope: Scope, budget: _Budget) -> bool:
             left = first(scope, budget)
-            for holds, part in rest:
+            for looks, holds, part in rest:
                 right = part(scope, budget)
+                _weigh_both(left, right, budget, looks=looks)
                 if not holds(left, right):
                     return False
                 left = right
@@ -329,8 +354,14 @@ class _Compiler:
 
         def run(scope: Scope, budget: _Budget) -> Any:
             given = [part(scope, budget) for part in parts]
-            budget.spend(sum(len(value) for value in given if isinstance(value, list | dict)))
-            return bounded(known.work(*given))
+            for value in given:
+                if known.whole:
+                    budget.weigh(value, 1)
+                elif isinstance(value, list | dict):
+                    budget.spend(len(value))
+                elif isinstance(value, str):
+                    budget.made(value)
+            return budget.made(bounded(known.work(*given)))
 
         return run
 
@@ -360,6 +391,11 @@ def _leading(steps: list[tuple[str, Evaluate]]) -> Iterator[tuple[str, Evaluate]
         yield step
 
 
+def _is_unicode(text: str) -> bool:
+    """Half of a character that is written as two cannot be stored or sent."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 def _construct(node: ast.expr) -> str:
     words = {"Lambda": "lambda", "NamedExpr": ":=", "JoinedStr": "f-strings", "Await": "await", "Starred": "*"}
     words |= {"DictComp": "a map made in a loop", "SetComp": "a set", "Set": "a set", "Tuple": "a tuple; write [a, b]"}
@@ -367,6 +403,16 @@ def _construct(node: ast.expr) -> str:
 
 
 # -- evaluating ----------------------------------------------------------------------------------
+
+
+def _weigh_both(left: Any, right: Any, budget: _Budget, *, looks: bool) -> None:
+    """Spend for a comparison, or for a look into a list, which compares with each of its items."""
+    if looks and isinstance(right, dict):
+        return
+    budget.weigh(right)
+    budget.weigh(left)
+    if looks and isinstance(left, list | dict) and isinstance(right, list):
+        budget.spend(len(right) * parts_of(left, budget.left) / AT_ONCE)
 
 
 def _lookup(name: str) -> Evaluate:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .values import LONGEST_TEXT, BadValue, is_number, kind_of, number, shown, text_of
+from .values import EXACT, LONGEST_TEXT, BadValue, is_number, kind_of, number, shown, text_of
 
 __all__ = ["FUNCTIONS", "ExpressionFunction"]
 
@@ -21,12 +21,15 @@ WIDE = Context(prec=200)
 
 
 class ExpressionFunction(Struct, frozen=True):
-    """A function: its implementation, how many arguments it takes, and an example."""
+    """A function: its implementation, how many arguments it takes, and an example. `whole`: it reads all that is in
+    its arguments, however deep.
+    """
 
     work: Callable[..., Any]
     least: int
     most: int
     usage: str
+    whole: bool = False
 
 
 def _text(value: Any) -> str:
@@ -52,7 +55,7 @@ def _sum(items: Any) -> int | Decimal:
     for item in _list(items):
         value = number(item)
         whole = isinstance(total, int) and isinstance(value, int)
-        total = total + value if whole else WIDE.add(Decimal(total), Decimal(value))
+        total = total + value if whole else EXACT.add(Decimal(total), Decimal(value))
     return total
 
 
@@ -88,7 +91,10 @@ def _round(value: Any, digits: Any = 0) -> int | Decimal:
 
 
 def _join(items: Any, between: Any = "") -> str:
-    return _text(between).join(text_of(item) for item in _list(items))
+    texts = [text_of(item) for item in _list(items)]
+    if sum(map(len, texts)) + len(_text(between)) * len(texts) > LONGEST_TEXT:  # before it is made
+        raise BadValue(f"its text is longer than {LONGEST_TEXT:,} characters")
+    return str(between.join(texts))
 
 
 def _split(text: Any, at: Any) -> list[str]:
@@ -128,7 +134,10 @@ def _moment(value: Any) -> datetime:
 
 
 def _date(value: Any) -> str:
-    return _moment(value).astimezone(UTC).date().isoformat()
+    try:
+        return _moment(value).astimezone(UTC).date().isoformat()
+    except OverflowError:
+        raise BadValue(f"{shown(value)} is before the year 1, or after 9999, in UTC") from None
 
 
 def _days_between(start: Any, end: Any) -> int:
@@ -160,5 +169,5 @@ FUNCTIONS: dict[str, ExpressionFunction] = {
     "date": ExpressionFunction(_date, 1, 1, "date(order.paid_at)"),
     "days_between": ExpressionFunction(_days_between, 2, 2, "days_between(order.paid_at, now)"),
     "sha256": ExpressionFunction(_sha256, 1, 1, "sha256(customer.email)"),
-    "json": ExpressionFunction(lambda value: _JSON.encode(value).decode(), 1, 1, "json(order.lines)"),
+    "json": ExpressionFunction(lambda value: _JSON.encode(value).decode(), 1, 1, "json(order.lines)", True),
 }

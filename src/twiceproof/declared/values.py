@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from typing import Any
 
 from ..flows.engine.step_errors import BrokenFlowText
@@ -24,7 +24,11 @@ __all__ = [
     "is_number",
     "items_of",
     "kind_of",
+    "negated",
     "number",
+    "parts_of",
+    "quotient",
+    "remainder",
     "same_word",
     "shown",
     "step_into",
@@ -37,7 +41,9 @@ LONGEST_TEXT = 100_000
 LONGEST_LIST = 10_000
 MOST_BITS = 4_096
 
-EXACT = Context(prec=200, traps=[InvalidOperation, DivisionByZero, Overflow])
+TEXT_PART = 1_000  # characters that count as one part of a value
+
+EXACT = Context(prec=200, traps=[InvalidOperation, DivisionByZero, Overflow, Inexact])
 QUOTIENT = Context(prec=15, traps=[InvalidOperation, DivisionByZero, Overflow])  # as many digits as any float keeps
 
 
@@ -172,6 +178,36 @@ def exact(a: Any, b: Any, decimal_work: Callable[..., Decimal], int_work: Callab
     if isinstance(left, int) and isinstance(right, int):
         return bounded(int_work(left, right))
     return bounded(decimal_work(Decimal(left), Decimal(right)))
+
+
+def negated(value: int | Decimal) -> int | Decimal:
+    return EXACT.minus(value) if isinstance(value, Decimal) else -value
+
+
+def quotient(a: Decimal, b: Decimal) -> Decimal:
+    """`//`, rounded down as for whole numbers: -7.5 // 2 is -4."""
+    whole = EXACT.divide_int(a, b)
+    is_above = EXACT.remainder(a, b) != 0 and (a < 0) != (b < 0)
+    return EXACT.subtract(whole, Decimal(1)) if is_above else whole
+
+
+def remainder(a: Decimal, b: Decimal) -> Decimal:
+    """`%`, with the sign of the divisor as for whole numbers: -7.5 % 2 is 0.5."""
+    rest = EXACT.remainder(a, b)
+    return EXACT.add(rest, b) if rest != 0 and (rest < 0) != (b < 0) else rest
+
+
+def parts_of(value: Any, most: float) -> int:
+    """Count the values in a value, itself included; a long text counts as several. Stops soon after `most`."""
+    count, rest = 0, [value]
+    while rest and count <= most:
+        one = rest.pop()
+        count += 1 + (len(one) // TEXT_PART if isinstance(one, str) else 0)
+        if isinstance(one, list):
+            rest.extend(one)
+        elif isinstance(one, dict):
+            rest.extend(one.values())
+    return count
 
 
 def bounded(value: Any) -> Any:

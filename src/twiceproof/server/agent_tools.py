@@ -108,8 +108,11 @@ class AgentTools:
         return _answer({"run": run, "state": state}, [f"show_run(run={run!r})"])
 
     def decide_approval(self, approval: str, approved: bool, shown: str = "", note: str = "") -> Any:
-        """Approve or reject. `shown` is the digest of what was looked at: another request is refused then."""
-        decided = self._app.decide(approval, approved, by=self._name, note=note, shown=shown or None)
+        """Approve or reject. `shown` is the digest of what was looked at: another request is refused then. A request of
+        this token's own cannot be approved with it."""
+        # By the token's own name: under another one, whoever started a run over HTTP could approve it here.
+        told = f"{note} (mcp)".strip()
+        decided = self._app.decide(approval, approved, by=self._caller.name, note=told, shown=shown or None)
         return _answer({"first": decided.first, "decision": decided.decision}, ["list_approvals()"])
 
     # -- who, and what was done ------------------------------------------------------------------

@@ -68,3 +68,33 @@ def test_a_notice_of_a_draft_says_so(tmp_path):
     read = read_flow("flow: x\ninput: {a: text}\nkey: k:{a}\nuses: [chat]\nsteps: [{notify: chat, text: Order 7}]\n")
     assert line(known) == {"log": "Order 7"}
     assert line(StandIns(read, known, frozenset()).connections()) == {"log": "DRAFT: Order 7"}
+
+
+@pytest.mark.parametrize(
+    ("side", "found"),
+    [
+        ('http: "http://[bad"', "http is no address"),
+        ('http: "http://host:port"', "http is no address"),
+        ('http: "http://"', "http is no address"),
+        ('http: "https://ada:canary@host"', "http is no address"),
+        ('sql: "postgresql://ada:canary@host/shop"', "sql holds a password"),
+        ('sql: "mysql://ada:canary@[host/shop"', "sql holds a password"),
+        ('smtp: "host:port", from: a@example.com', "smtp is no mail server"),
+        ('smtp: "", from: a@example.com', "smtp is no mail server"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_a_problem_of_the_file(tmp_path, side, found):
+    """Not a failure of the promotion that tries the address, nor of a run."""
+    (tmp_path / "connections.yaml").write_text(f"books: {{live: {{{side}}}}}\n")
+    (problem,) = Connections.read(tmp_path / "connections.yaml").problems
+    assert found in problem.found and problem.instead and "canary" not in str(problem)
+
+
+def test_addresses_with_ports_and_without_passwords_are_sound(tmp_path):
+    (tmp_path / "connections.yaml").write_text(
+        "a: {live: {http: 'http://[::1]:8080/api'}}\nb: {live: {sql: 'postgresql://ada@host/shop'}}\n"
+        "c: {live: {smtp: 'mail.example.com', from: a@example.com}}\nd: {live: {sql: env:DATABASE_URL}}\n"
+        "e: {live: {sql: 'sqlite:///shop.db'}}\n"
+    )
+    read = Connections.read(tmp_path / "connections.yaml")
+    assert read.problems == () and [*read.known] == ["a", "b", "c", "d", "e"]

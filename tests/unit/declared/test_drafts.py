@@ -15,7 +15,7 @@ import pytest
 from tests.unit.effects.mailbox import mailbox
 from twiceproof import App, Misuse, NotDone, Waiting, load_flows
 from twiceproof.declared.connections import Connections
-from twiceproof.declared.drafts import DraftFlow, compile_draft
+from twiceproof.declared.drafts import DraftFlow, compile_draft, run_draft
 from twiceproof.declared.releases import push
 from twiceproof.operations import block
 
@@ -231,3 +231,24 @@ def test_a_live_run_and_a_draft_run_of_one_event_know_nothing_of_each_other(app,
     made = drafted(app, Connections(), text.replace("returns: =said", 'returns: ="draft " + said'))
     assert (made.function("a"), flow("a")) == ("draft a", "a")
     assert sorted(run.flow for run in app.runs()) == ["greet", "greet@draft"]
+
+
+def test_a_poll_of_a_connection_without_a_draft_side_leaves_the_draft_alone(app, tmp_path, live):
+    poll = "on:\n  - {poll: shop, every: 1h, http: 'GET crm /orders?since={since}', items: body}\nuses:"
+    made = drafted(app, connections(tmp_path, live), FLOW.replace("uses:", poll))
+    assert run_draft(made, "a").state == "done" and live.asked == []
+
+
+def test_a_notice_that_is_stood_in_for_needs_no_address_of_ours(app, tmp_path, live):
+    asks = "  - approve: large\n    ask: {notify: chat, text: 'Look: {link}'}\n"
+    text = FLOW.replace("steps:\n", f"steps:\n{asks}", 1).replace("[crm", "[chat, crm")
+    made = drafted(app, connections(tmp_path, live), text)
+    run = run_draft(made, "a")
+    assert (run.state, run.reason) == ("waiting", "waits for an approval of large")
+
+
+@pytest.mark.parametrize("event", [{}, {"other": 1, "id": "a"}, [1]])
+def test_an_event_that_does_not_fit_is_told_with_the_inputs(app, event):
+    text = "flow: greet\ninput: {id: text, name: text}\nkey: greet:{id}\nsteps:\n  - set: {said: =id}\n"
+    with pytest.raises(Misuse, match="does not fit the inputs id, name"):
+        run_draft(drafted(app, Connections(), text), event)

@@ -176,3 +176,94 @@ def test_a_thousand_hostile_expressions_end_within_the_budget(monkeypatch):
 def test_what_reaches_out_of_the_language_is_refused(text):
     with pytest.raises((ExpressionError, NotDone)):
         of(text, items=[1], a={"b": 1})
+
+
+# -- what an event brings counts, too ----------------------------------------------------------------------
+
+
+MANY = list(range(60_000))
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x for x in few if x in many]",
+        "[x for x in few if -1 in many]",
+        "[x for x in few if deep == other]",
+        "[x for x in few if deep in [other, other]]",
+        "[x for x in few if part in maps]",
+        '[x for x in few if "y" in long]',
+        "[sha256(long) for x in few]",
+        "[long + text(x) for x in few]",
+        "[many10k + [x] for x in few]",
+        '[split(words, " ") for x in few]',
+        "json([long for x in few])",
+        'join([long for x in few], "")',
+        "join([text(x) for x in few], long)",
+    ],
+)
+def test_a_large_event_does_not_make_a_short_expression_work_for_long(text, monkeypatch):
+    """The limit of the work is counted where it is done: in comparisons, and in characters that are copied."""
+    compared: list[int] = []
+    real = expression.compared
+    monkeypatch.setattr("twiceproof.declared.values.compared", lambda *a, **k: compared.append(1) or real(*a, **k))
+    part = {"id": list(range(500))}
+    scope = {"few": list(range(3_000)), "many": [-2] * 60_000, "long": LONG, "words": "a " * 9_000, "part": part}
+    scope |= {"deep": {"a": MANY}, "other": {"a": list(MANY)}, "maps": [{"id": 1}] * 3_000, "many10k": MANY[:9_900]}
+    with pytest.raises(NotDone, match=r"needs more than 20,000 steps|longer than 100,000 characters"):
+        of(text, **scope)
+    assert len(compared) <= BUDGET * expression.AT_ONCE
+
+
+def test_what_a_flow_compares_fits_into_the_budget():
+    lines = [{"sku": f"s{number}", "qty": number % 3} for number in range(500)]
+    known = [f"s{number}" for number in range(500)]
+    assert len(of("[x.sku for x in lines if x.sku in known and x.qty > 0]", lines=lines, known=known)) == 333
+    assert of("number in many and deep == same", number=59_999, many=MANY, deep=[MANY], same=[list(MANY)]) is True
+    assert len(of("sha256(report)", report="x" * 5_000_000)) == 64
+
+
+# -- exact, or refused ---------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.decimals(-(10**6), 10**6, places=3),
+    st.decimals(1, 10**3, places=2),
+    st.sampled_from("+-"),
+    st.sampled_from(["//", "%"]),
+)
+def test_division_of_fractions_rounds_down_as_that_of_whole_numbers(a, b, side, sign):
+    """An amount of -7.0 must not have another remainder than one of -7."""
+    divisor = b if side == "+" else -b
+    whole = int(a * 1000), int(divisor * 1000)
+    wanted = whole[0] // whole[1] if sign == "//" else Decimal(whole[0] % whole[1]) / 1000
+    assert Decimal(of(f"text(({a}) {sign} ({divisor}))")) == wanted
+
+
+def test_no_digit_is_lost_silently():
+    digits = "12345678901234567890123456789012345.5"
+    assert of(f'-number("{digits}") == number("-{digits}")') is True
+    assert of("text(0.12345678901234567890123)") == "0.12345678901234567890123"
+    for text in ("1e250 + 1 == 1e250", "sum([1e250, 1])", "1e-150 * 1.1e-120 + 1"):
+        with pytest.raises(NotDone, match="too large"):
+            of(text)
+
+
+@pytest.mark.parametrize("text", ["1e999", "1e-999", "1 < 1e999"])
+def test_a_number_without_end_is_refused_when_it_is_read(text):
+    with pytest.raises(ExpressionError, match="too large, or too small"):
+        of(text)
+
+
+def test_half_a_character_is_refused_when_it_is_read():
+    with pytest.raises(ExpressionError, match="half a character"):
+        of(r'"\ud800"')
+
+
+@pytest.mark.parametrize("text", ['"0001-01-01T00:00:00+10:00"', '"9999-12-31T23:59:59-10:00"'])
+def test_a_date_beyond_the_calendar_is_refused_with_its_text(text):
+    for call in (f"date({text})", f"days_between({text}, {text})"):
+        with pytest.raises(NotDone, match="before the year 1"):
+            of(call)

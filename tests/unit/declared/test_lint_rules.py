@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.declared.books import declare
 from tests.unit.effects.ssrf_corpus import CLOSED_URLS, ODD_URLS, OPEN_URLS
-from twiceproof import TwiceproofError
+from twiceproof import NotDone, TwiceproofError
 from twiceproof.declared.lint import RULES, lint
 from twiceproof.declared.lint_steps import PARTS
 from twiceproof.declared.model import schema
@@ -247,3 +247,19 @@ def test_a_value_in_a_path_or_a_query_never_reaches_another_host(app, tmp_path, 
     paths = books.paths("PUT")
     assert len(paths) == len(sent)
     assert all(path.startswith("/customers/") and path.partition("?")[0].count("/") == 2 for path in paths), paths
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+@pytest.mark.parametrize("path", ["/customers/{name}/tags", "/customers/{name}", "/customers/.{name}/x?q={name}"])
+def test_a_part_of_a_path_that_is_only_dots_is_refused_and_nothing_is_sent(app, tmp_path, books, path, name):
+    """Servers read `/customers/../tags` as `/tags`: the event would choose what is deleted."""
+    text = "flow: bill\ninput: {name: text}\nkey: k:{name}\nuses: [books]\nsteps:\n"
+    text += f"  - step: one\n    http: DELETE books {path}\n    repeat: safe\n"
+    bill = declare(app, tmp_path, text, f'books: {{live: {{http: "{books.url}/api"}}}}\n')
+    if name == ".." and "/." in path:
+        bill(name)  # `...` is a name like any other
+        assert books.paths("DELETE") == ["/api/customers/.../x?q=.."]
+        return
+    with pytest.raises(NotDone, match="only dots"):
+        bill(name)
+    assert books.requests == []

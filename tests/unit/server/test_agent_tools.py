@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, OutcomeUnknown
+from twiceproof import App, NeedsReview, OutcomeUnknown, Waiting
+from twiceproof.errors import OwnRequest
 from twiceproof.operations import block
-from twiceproof.server.tokens import Scope, create_token
+from twiceproof.server.agent_tools import AgentTools
+from twiceproof.server.tokens import Principal, Scope, create_token
 
 pytest.importorskip("mcp", reason="the mcp package is not installed")
 
@@ -107,9 +109,9 @@ def test_a_token_brings_the_tools_of_its_scopes_and_every_act_is_recorded(ledger
         words=words,
     )
     assert tools == READING | {"settle_run", "decide_approval"} and decided["first"] is True
-    assert decided["decision"]["by"] == "agent (mcp)"
+    assert (decided["decision"]["by"], decided["decision"]["note"]) == ("agent", "(mcp)")
     assert isinstance(again, str)
-    assert [(one["verb"], one["by"]) for one in acts["acts"]] == [("decide", "agent (mcp)")]
+    assert [(one["verb"], one["by"]) for one in acts["acts"]] == [("decide", "agent")]
 
 
 def test_a_token_with_every_scope_settles_a_run(ledger):
@@ -121,3 +123,22 @@ def test_a_token_with_every_scope_settles_a_run(ledger):
         (act,) = app.acts()
         assert (act.verb, act.by) == ("settle", "agent (mcp)")
         assert app.review() == []
+
+
+def test_who_started_a_run_cannot_approve_it_by_another_door(tmp_path):
+    """The rule compares names: a token has the same one over HTTP and here."""
+    with App(f"sqlite:///{tmp_path}/ledger.db") as app:
+
+        @app.flow(key="order:{number}")
+        def order(number: int) -> None:
+            app.approve("large", show={"total": 900}, requester="agent")
+
+        with pytest.raises(Waiting):
+            order(2)
+        (waiting,) = app.approvals()
+        asker, other = (
+            AgentTools(app, Principal(name, frozenset({Scope.APPROVE}), "default")) for name in ("agent", "ann")
+        )
+        with pytest.raises(OwnRequest):
+            asker.decide_approval(waiting.id, True)
+        assert other.decide_approval(waiting.id, True, note="seen")["decision"]["note"] == "seen (mcp)"
