@@ -15,10 +15,10 @@ from typing import Any
 
 import confluent_kafka
 
-__all__ = ["OFFSET_COMMIT", "PRODUCE", "KafkaMock", "MockCluster"]
+__all__ = ["JOIN_GROUP", "OFFSET_COMMIT", "PRODUCE", "KafkaMock", "MockCluster"]
 
 PRODUCER = 0  # RD_KAFKA_PRODUCER
-PRODUCE, OFFSET_COMMIT = 0, 8  # their numbers in the protocol
+PRODUCE, OFFSET_COMMIT, JOIN_GROUP = 0, 8, 11  # their numbers in the protocol
 
 
 class KafkaMock:
@@ -40,6 +40,10 @@ class KafkaMock:
     def advertise(self, host: str, port: int) -> None:
         """Let clients come by way of a proxy."""
         self._ask("advertise", host, port)
+
+    def spoil_topic(self, topic: str, error: int = 0) -> None:
+        """Who asks for the topic gets this error; 0 is none."""
+        self._ask("spoil_topic", topic, error)
 
     def answer_with(self, api: int, *errors: int) -> None:
         """The next requests of this kind are answered with these errors, one each."""
@@ -94,6 +98,10 @@ class MockCluster:
         self._library.rd_kafka_mock_push_request_errors_array(self._cluster, api, len(errors), array)
         return 0
 
+    def spoil_topic(self, topic: str, error: int) -> Any:
+        self._library.rd_kafka_mock_topic_set_error(self._cluster, topic.encode(), error)
+        return 0
+
     def delay_answers(self, milliseconds: int) -> Any:
         return self._library.rd_kafka_mock_broker_set_rtt(self._cluster, 1, milliseconds)
 
@@ -124,6 +132,7 @@ def _library() -> Any:
         ("rd_kafka_mock_cluster_bootstraps", text, (pointer,)),
         ("rd_kafka_mock_group_initial_rebalance_delay_ms", None, (pointer, ctypes.c_int32)),
         ("rd_kafka_mock_topic_create", number, (pointer, text, number, number)),
+        ("rd_kafka_mock_topic_set_error", None, (pointer, text, number)),
         ("rd_kafka_mock_broker_set_host_port", number, (pointer, ctypes.c_int32, text, number)),
         ("rd_kafka_mock_push_request_errors_array", None, (pointer, ctypes.c_int16, ctypes.c_size_t, pointer)),
         ("rd_kafka_mock_broker_set_rtt", number, (pointer, ctypes.c_int32, number)),

@@ -35,6 +35,7 @@ from .base import (
 )
 from .kafka_client import (
     ANSWER_SECONDS,
+    MISSING,
     client_settings,
     count_uncommitted,
     describe,
@@ -89,6 +90,7 @@ class KafkaBroker:
         self._prefetch = prefetch
         self._clock = clock
         self._mutex = threading.Lock()
+        self._joining = threading.Lock()  # another one: a member may take seconds to join, and others publish meanwhile
         self._made: Producer | None = None
         self._asking: AdminClient | None = None
         self._known: dict[str, float] = {}  # topics, with the time until which they are not checked again
@@ -159,14 +161,22 @@ class KafkaBroker:
         outcomes = batch.publish()
         if not all(isinstance(outcome, Confirmed) for outcome in outcomes):
             self._known = {}
-        if batch.is_in_doubt:  # nothing of it may be sent later
-            with self._mutex:
-                self._made = None if self._made is producer else self._made
-            _end(producer)
+        if batch.is_in_doubt or batch.has_failed:  # nothing of it may be sent later
+            self._replace(producer)
         return outcomes
+
+    def _replace(self, producer: Producer) -> None:
+        with self._mutex:
+            self._made = None if self._made is producer else self._made
+        _end(producer)
 
     def _look(self, producer: Producer, topic: str, end: float) -> Refused | None:
         """Return why the topic takes no messages, or None."""
+        found = self._error_of(producer, topic, end)
+        return Refused(str(topic_problem(topic, found))) if isinstance(found, KafkaError) else found
+
+    def _error_of(self, producer: Producer, topic: str, end: float) -> KafkaError | Refused | None:
+        """Return what the cluster says against the topic, or `Refused` if it cannot be asked."""
         now = self._clock.monotonic()
         if now < self._known.get(topic, 0.0):
             return None
@@ -178,32 +188,31 @@ class KafkaBroker:
             found = producer.list_topics(topic or "-", seconds).topics[topic or "-"]
         except KafkaException as error:
             return Refused(describe(self._url, error), away=True)
-        problem = topic_problem(topic, found.error)
-        if problem is not None:
-            return Refused(problem)
-        self._known[topic] = now + KNOWN_SECONDS
-        return None
+        if found.error is None:
+            self._known[topic] = now + KNOWN_SECONDS
+        return found.error
 
     def _bury(self, rejected: Sequence[HeldRecord]) -> list[bool]:
         """Copy them to the topic for dead letters; return for each whether it may be settled.
 
-        Without such a topic it may: the record stays in its own topic until the retention ends.
+        If there is no such topic it may: the record stays in its own topic until the retention ends. If the topic
+        cannot be used right now it may not.
         """
         dones: list[bool] = []
         for hold in rejected:
             end = self._clock.monotonic() + ANSWER_SECONDS
             dead = hold.member.topic + DEAD
-            refused = self._look(self._producer, dead, end)
-            if refused is not None:
-                dones.append(not refused.away)
-                continue
-            dones.append(self._copy(hold.record, dead, end))
+            found = self._error_of(self._producer, dead, end)
+            if found is None:
+                dones.append(self._copy(hold.record, dead, end))
+            else:
+                dones.append(isinstance(found, KafkaError) and found.code() in MISSING)
         return dones
 
     def _copy(self, record: Any, topic: str, end: float) -> bool:
         reports: list[KafkaError | None] = []
         producer = self._producer
-        with contextlib.suppress(BufferError, KafkaException):
+        try:
             producer.produce(
                 topic,
                 value=record.value(),
@@ -213,17 +222,21 @@ class KafkaBroker:
             )
             while not reports and (left := end - self._clock.monotonic()) > 0:
                 producer.poll(min(0.1, left))
-        return reports == [None]
+        except BufferError:
+            return False
+        except KafkaException:
+            self._replace(producer)
+        return bool(reports) and reports[0] is None  # to compare a KafkaError with None raises TypeError
 
     # -- receiving and examining ---------------------------------------------------------------
 
     def _member(self, place: str) -> GroupMember:
-        with self._mutex:
+        with self._joining:
             member = self._members.get(place)
             if member is None:
                 if not all(place.rpartition("/")):
                     raise BrokerUnavailable(f"{place!r} names no group; write it as TOPIC/GROUP.", missing=True)
-                member = GroupMember(self._url, self._settings, place, self._prefetch, self._clock)
+                member = GroupMember(self._url, self._settings, place, self._prefetch, self._clock, self._topic)
                 try:
                     member.start()
                 except BrokerUnavailable:
@@ -246,6 +259,10 @@ class KafkaBroker:
             text = f"What is rejected stays in the topic, unmarked. Create the topic {topic + DEAD!r} for dead letters."
             findings.append(BrokerFinding("warning", place, text))
         return findings
+
+    def _topic(self, topic: str) -> Any:
+        """Ask for a topic with a client that nothing else uses at the same time, other than short questions."""
+        return self._admin.list_topics(topic, ANSWER_SECONDS).topics[topic]
 
     def _topic_settings(self, topic: str) -> dict[str, str] | None:
         asked = self._admin.describe_configs([ConfigResource("topic", topic)], request_timeout=ANSWER_SECONDS)
@@ -271,7 +288,7 @@ class KafkaBroker:
     def _reset_after_fork(self) -> None:
         """In a forked child, where clients and deliveries belong to the parent."""
         _inherited.append((self._made, self._asking, self._members))
-        self._mutex = threading.Lock()
+        self._mutex, self._joining = threading.Lock(), threading.Lock()
         self._made, self._asking, self._members, self._known = None, None, {}, {}
 
 
@@ -291,6 +308,7 @@ class _Batch:
         self._begun: set[int] = set()
         self._outcomes: dict[int, Publication] = {}
         self._is_over = False
+        self.has_failed = False  # after a fatal error librdkafka's producer refuses everything, for ever
 
     @property
     def is_in_doubt(self) -> bool:
@@ -299,8 +317,8 @@ class _Batch:
     def publish(self) -> list[Publication]:
         for lane in lanes_of(self._messages):
             self._go_on(lane)
-        while len(self._outcomes) < len(self._messages) and (left := self._left()) > 0:  # read once: -1 is for ever
-            self._producer.poll(min(0.1, left))
+        while len(self._outcomes) < len(self._messages) and not self.has_failed and (left := self._left()) > 0:
+            self._poll(min(0.1, left))  # of one look at the clock: a time below zero is for ever
         self._is_over = True
         for at in range(len(self._messages)):
             self._outcomes.setdefault(at, self._unanswered(at))
@@ -324,7 +342,7 @@ class _Batch:
         refused = self._refused.get(message.place)
         if refused is not None:
             return refused
-        while self._left() > 0:
+        while self._left() > 0 and not self.has_failed:
             try:
                 self._begun.add(at)
                 self._producer.produce(
@@ -332,12 +350,25 @@ class _Batch:
                 )
             except BufferError:  # its queue is full
                 self._begun.discard(at)
-                self._producer.poll(0.01)
+                self._poll(0.01)
             except KafkaException as error:
-                return Refused(f"The client does not take it ({error.args[0].name()}); check its size.", final=True)
+                self._begun.discard(at)
+                return self._not_taken(error.args[0])
             else:
                 return None
-        return Refused("It was not handed over: the time was over; publish it again.", away=True)
+        return self._not_handed_over()
+
+    def _not_taken(self, error: KafkaError) -> Refused:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return Refused("The client does not take a message of this size; send a reference.", final=True)
+        self.has_failed = True
+        return self._not_handed_over()
+
+    def _poll(self, seconds: float) -> None:
+        try:
+            self._producer.poll(seconds)
+        except KafkaException:
+            self.has_failed = True
 
     def _report(self, at: int, following: Sequence[int], error: KafkaError | None, record: Any) -> None:
         if self._is_over:
@@ -353,8 +384,15 @@ class _Batch:
 
     def _unanswered(self, at: int) -> Publication:
         if at in self._begun:
-            return Unconfirmed("It was handed over, and the time was over before an answer came.")
-        return Refused("It was not handed over: the time was over; publish it again.", away=True)
+            return Unconfirmed(f"It was handed over, and {self._reason} before an answer came.")
+        return self._not_handed_over()
+
+    def _not_handed_over(self) -> Refused:
+        return Refused(f"It was not handed over: {self._reason}; publish it again.", away=True)
+
+    @property
+    def _reason(self) -> str:
+        return "the client failed" if self.has_failed else "the time was over"
 
     def _left(self) -> float:
         return self._end - self._clock.monotonic()

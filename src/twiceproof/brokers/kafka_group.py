@@ -12,7 +12,7 @@ import heapq
 import itertools
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ POLL_SECONDS = 0.05  # after which settlements are committed, at the latest
 REVOKE_SECONDS = 5.0  # for which a revoked partition waits for the deliveries that are being processed
 LEAVE_SECONDS = 2.0  # for giving partitions back
 COMMIT_AGAIN = 0.5  # seconds after which a commit that failed is tried again
+DENIED = {KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.INVALID_GROUP_ID}
 SETTINGS = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -85,19 +86,33 @@ class HeldRecord:
 
 
 class GroupMember:
-    """One member of one group, for one topic. `place` is `TOPIC/GROUP`."""
+    """One member of one group, for one topic. `place` is `TOPIC/GROUP`.
 
-    def __init__(self, url: str, settings: dict[str, Any], place: str, prefetch: int, clock: Clock) -> None:
-        self.topic, _, group = place.rpartition("/")
+    `find_topic` asks the cluster with another client than the consumer: confluent-kafka lets one call at a time into a
+    client, so that a second caller may wait for ever beside a thread that polls all the time.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: dict[str, Any],
+        place: str,
+        prefetch: int,
+        clock: Clock,
+        find_topic: Callable[[str], Any],
+    ) -> None:
+        self.topic, _, self._group = place.rpartition("/")
         self._url, self._place, self._prefetch, self._clock = url, place, prefetch, clock
+        self._find_topic = find_topic
         self._changed = threading.Condition()
         self._partitions: dict[int, _Partition] = {}
         self._ready: deque[HeldRecord] = deque()
         self._later: list[tuple[float, int, HeldRecord]] = []
         self._numbers = itertools.count()
         self._stopped = self._joined = self._is_paused = self._in_doubt = False
+        self._denied: KafkaError | None = None
         self._commit_after = 0.0
-        own = {"group.id": group, "error_cb": self._on_error, "on_commit": self._on_commit}
+        own = {"group.id": self._group, "error_cb": self._on_error, "on_commit": self._on_commit}
         self._consumer = Consumer({**settings, **SETTINGS, **own})
         self._thread = threading.Thread(target=self._run, name=f"twiceproof-kafka-{place}", daemon=True)
 
@@ -174,18 +189,21 @@ class GroupMember:
         return self._ready.popleft() if self._ready else None
 
     def _look(self) -> None:
-        """Ask for the topic."""
+        """Ask for the topic. Raises BrokerUnavailable if it, or the group, cannot be used."""
         why = unreachable(self._url, ANSWER_SECONDS)
         if why is not None:
             raise BrokerUnavailable(why, missing=False)
         try:
-            found = self._consumer.list_topics(self.topic, ANSWER_SECONDS).topics[self.topic]
+            found = self._find_topic(self.topic)
         except KafkaException as error:
             raise BrokerUnavailable(describe(self._url, error), missing=False) from None
         problem = topic_problem(self.topic, found.error)
         if problem is not None:
             raise BrokerUnavailable(problem, missing=found.error.code() in MISSING)
-        self._in_doubt = False
+        self._in_doubt, denied, self._denied = False, self._denied, None
+        if denied is not None:
+            text = f"The group {self._group!r} cannot be used ({denied.name()}); permit this user to read with it."
+            raise BrokerUnavailable(text, missing=False)
 
     # -- by the thread -------------------------------------------------------------------------
 
@@ -222,6 +240,7 @@ class GroupMember:
                 partition = self._partitions.get(record.partition())
                 if record.error() is not None:
                     self._in_doubt = True
+                    self._denied = record.error() if record.error().code() in DENIED else self._denied
                 elif partition is not None:
                     partition.fetch(record.offset())
                     self._ready.append(HeldRecord(self, partition, record))

@@ -180,11 +180,16 @@ class SqsBroker:
                 outcomes[at] = entry
             else:
                 entries.setdefault(queue, []).append(entry)  # type: ignore[arg-type]
-        chosen = [(queue, batch) for queue, found in entries.items() for batch in batches(found)]
-        calls = [functools.partial(self._send_batch, *batch) for batch in chosen]
-        answers = run_at_once(calls, end - self._clock.monotonic())
-        for (queue, batch), answer in zip(chosen, answers, strict=True):
-            outcomes.update(self._outcomes(queue, batch, answer))
+        left = [(queue, batch) for queue, found in entries.items() for batch in batches(found)]
+        while left:
+            calls = [functools.partial(self._send_batch, *batch) for batch in left]
+            answered = list(zip(left, run_at_once(calls, end - self._clock.monotonic()), strict=True))
+            left = []
+            for (queue, batch), answer in answered:
+                if len(batch) > 1 and _blames_a_message(answer):  # by itself, each message has an outcome of its own
+                    left += [(queue, [entry]) for entry in batch]
+                else:
+                    outcomes.update(self._outcomes(queue, batch, answer))
         return outcomes
 
     def _to_publish_to(self, place: str, end: float) -> _Queue | Refused:
@@ -217,6 +222,8 @@ class SqsBroker:
         failed = CallFailed(error)
         if failed.is_missing:
             self._queues.pop(queue.place, None)
+        if _blames_a_message(error):
+            return _refused(queue, failed.code, failed.text)
         if failed.is_unsent or failed.is_answer:
             return Refused(explained(self._url, error, queue.place), away=not failed.is_missing)
         return Unconfirmed(f"It was handed over, and SQS did not answer ({type(error).__name__}).")
@@ -349,8 +356,20 @@ def _refusal(queue: _Queue, failed: dict[str, Any]) -> Publication:
     """The refusal of one message of a batch. After an internal error of SQS the outcome is unknown."""
     code, text = failed.get("Code", ""), failed.get("Message", "")
     if failed.get("SenderFault") or code in THROTTLED:
-        return Refused(f"The queue {queue.place!r} did not take it: {code}: {text[:200]}; check the queue's settings.")
+        return _refused(queue, code, text)
     return Unconfirmed(f"SQS failed while it stored the message ({code}).")
+
+
+def _refused(queue: _Queue, code: str, text: str) -> Refused:
+    return Refused(f"The queue {queue.place!r} did not take it: {code}: {text[:200]}; check the queue's settings.")
+
+
+def _blames_a_message(answer: object) -> bool:
+    """Whether a request was refused for what is in it. Others would be refused too if it were the login, the queue or
+    the rate.
+    """
+    failed = CallFailed(answer) if isinstance(answer, BaseException) else None
+    return failed is not None and failed.is_answer and not (failed.is_missing or failed.is_login or failed.is_for_all)
 
 
 def _whole(seconds: float) -> int:

@@ -48,6 +48,7 @@ LOGIN = (
     "MissingAuthenticationToken",
 )
 THROTTLED = ("RequestThrottled", "ThrottlingException", "Throttling", "KmsThrottled")
+KEY_SERVICE = ("KMS.", "Kms")  # errors of the service that encrypts the queue
 UNSENT = (EndpointConnectionError, ConnectTimeoutError, NoCredentialsError, PartialCredentialsError)
 
 
@@ -59,6 +60,7 @@ class CallFailed(Exception):
         self.error = error
         answer = error.response if isinstance(error, ClientError) else {}
         self.code = str(answer.get("Error", {}).get("Code", ""))
+        self.text = str(answer.get("Error", {}).get("Message", ""))
         self.status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
     @property
@@ -73,6 +75,11 @@ class CallFailed(Exception):
     @property
     def is_unsent(self) -> bool:
         return isinstance(self.error, UNSENT)
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether SQS answers every request to this queue like that at the moment."""
+        return self.code in THROTTLED or self.code.startswith(KEY_SERVICE) or self.status == 429
 
     @property
     def is_answer(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.contracts.brokers.places import ThroughProxy, numbers
-from tests.servers.kafka import OFFSET_COMMIT, PRODUCE, KafkaMock
+from tests.servers.kafka import JOIN_GROUP, OFFSET_COMMIT, PRODUCE, KafkaMock
 from twiceproof.brokers import kafka_group
 from twiceproof.brokers.base import Ack, Confirmed, OutgoingMessage, Refused, Reject, Requeue, Unconfirmed
 from twiceproof.brokers.kafka import MOST_BYTES, KafkaBroker
@@ -103,6 +103,18 @@ def test_what_is_rejected_is_copied_to_the_dead_letters_and_then_committed(mock,
     assert (dead.key, dead.body, dead.content_type) == ("a", b"{}", "application/json")
 
 
+def test_a_rejected_message_waits_while_the_topic_of_dead_letters_cannot_be_used(mock, place):
+    stored(place, "a")
+    (rejected,) = taken(place, 1)
+    mock.spoil_topic("orders.dead", KafkaError.LEADER_NOT_AVAILABLE)
+    place.settle([(rejected, Reject("poison"))])
+    assert rejected.tag.partition.watermark == rejected.sequence  # not settled
+    mock.spoil_topic("orders.dead")
+    (again,) = taken(place, 1)
+    place.settle([(again, Reject("poison"))])
+    assert [delivery.key for delivery in taken(place, 1, "orders.dead/clerks")] == ["a"]
+
+
 def test_a_commit_that_is_refused_is_tried_again(mock, place):
     stored(place, "a", "b")
     first, second = taken(place, 2)
@@ -141,6 +153,34 @@ def test_a_member_that_joins_gets_no_message_twice_while_the_first_lives(mock, m
     assert ({delivery.key for delivery in held}, more) == (names, [])
     first.close()
     second.close()
+
+
+class WatchedConsumer:
+    """A consumer of which is known what it still had when it was closed."""
+
+    def __init__(self, consumer):
+        self._consumer, self.had = consumer, None
+
+    def __getattr__(self, name):
+        return getattr(self._consumer, name)
+
+    def close(self):
+        self.had = self._consumer.assignment()
+        self._consumer.close()
+
+
+def test_a_member_gives_its_partitions_back_before_it_closes(mock):
+    """librdkafka may wait for ever if it has to report a rebalance while it closes."""
+    mock.create_topic("orders", 3)
+    broker = KafkaBroker(mock.url)
+    stored(broker, "a")
+    (held,) = taken(broker, 1)
+    member = held.tag.member
+    member._consumer = watched = WatchedConsumer(member._consumer)
+    assert len(member._partitions) == 3
+    member.close(60.0)
+    assert (member._thread.is_alive(), watched.had) == (False, [])
+    broker.close()
 
 
 class Storm:
@@ -232,6 +272,70 @@ def test_a_late_word_about_a_lost_partition_settles_nothing(mock, place):
     other = KafkaBroker(mock.url)
     assert [delivery.key for delivery in taken(other, 1)] == ["a"]
     other.close()
+
+
+def test_a_group_that_this_user_may_not_join_is_named(mock, place):
+    """Its thread polls meanwhile, and lets nobody else into its client."""
+    mock.answer_with(JOIN_GROUP, *[KafkaError.GROUP_AUTHORIZATION_FAILED] * 50)
+    with pytest.raises(BrokerUnavailable, match=r"'work' cannot be used \(GROUP_AUTHORIZATION_FAILED\)") as caught:
+        while True:
+            assert place.receive("orders/work", 1, 0.1) == []
+    assert caught.value.missing is False
+
+
+def test_a_reader_reads_on_after_any_error_of_its_client(mock, place):
+    """An error leads to a question about the topic, beside the thread that polls."""
+    stored(place, "a")
+    (first,) = taken(place, 1)
+    for _ in range(20):
+        first.tag.member._on_error(KafkaError(KafkaError._TRANSPORT))
+        assert place.receive("orders/work", 1, 0.01) == []
+    place.settle([(first, Ack())])
+    stored(place, "b")
+    assert [delivery.key for delivery in taken(place, 1)] == ["b"]
+
+
+def test_others_publish_while_a_member_joins(mock, place, monkeypatch):
+    """A broker that a relay and a reader share."""
+    joining, joined = threading.Event(), threading.Event()
+
+    def join(member):
+        joining.set()
+        assert joined.wait(60)
+
+    monkeypatch.setattr(kafka_group.GroupMember, "start", join)
+    reader = threading.Thread(target=place.receive, args=("orders/work", 1, 0.0), daemon=True)
+    reader.start()
+    assert joining.wait(60)
+    sender = threading.Thread(target=stored, args=(place, "a"), daemon=True)
+    sender.start()
+    sender.join(60)
+    assert not sender.is_alive()
+    joined.set()
+    reader.join(60)
+
+
+def test_after_a_fatal_error_of_the_client_the_next_one_publishes(mock, place):
+    """Of a batch, what was handed over may be stored; what was not is not to blame."""
+    stored(place, "before")
+    mock.answer_with(PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    messages = [OutgoingMessage("orders", key, b"{}") for key in ("1", "1", "2")]
+    first, second, third = place.publish(messages, 10.0)
+    assert isinstance(first, Unconfirmed) and isinstance(third, Unconfirmed)
+    assert isinstance(second, Unconfirmed) or (second.away and not second.final)
+    stored(place, "3")
+
+
+def test_after_a_fatal_error_of_the_client_dead_letters_are_copied(mock, place):
+    stored(place, "a")
+    (rejected,) = taken(place, 1)
+    producer = place._producer
+    mock.answer_with(PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    place.settle([(rejected, Reject("poison"))])
+    assert place._producer is not producer
+    (again,) = taken(place, 1)
+    place.settle([(again, Reject("poison"))])
+    assert [delivery.key for delivery in taken(place, 1, "orders.dead/clerks")] == ["a"]
 
 
 def test_nothing_passes_a_message_that_the_cluster_refuses(mock, place):

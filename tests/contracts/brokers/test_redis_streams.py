@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.brokers.places import RedisPlace, ThroughProxy
 from tests.servers.valkey import ValkeyServer
-from twiceproof.brokers.base import Ack, OutgoingMessage, Refused, Requeue
+from twiceproof.brokers.base import Ack, Confirmed, OutgoingMessage, Refused, Requeue
 from twiceproof.brokers.redis_streams import RedisStreamBroker
 from twiceproof.errors import BrokerUnavailable
 from twiceproof.prove.broker_contract import LeasedBrokerContract
@@ -42,6 +42,39 @@ def test_a_login_that_fails_is_said_without_the_password():
         for text in (refused.why, str(caught.value), broker.examine()[0].text):
             assert "refuses the user or the password" in text
             assert "hunter2" not in text
+        broker.close()
+
+
+def connections(server):
+    """Those on which messages were published."""
+    return {client["id"] for client in server.call("CLIENT LIST") if client["cmd"] == "eval"}
+
+
+def test_a_server_that_was_made_a_replica_is_away_and_connected_to_anew():
+    """Its address may lead to its successor by now, and a connection that stays open does not."""
+    with ValkeyServer() as server:
+        server.call("XGROUP", "CREATE", "orders", "work", "0", "MKSTREAM")
+        broker = RedisStreamBroker(f"redis+stream://{server.host}:{server.port}/0")
+        (stored,) = broker.publish([OutgoingMessage("orders", "a", b"")], 10.0)
+        first = connections(server)
+        server.call("REPLICAOF", "127.0.0.1", "1")
+        (refused,) = broker.publish([OutgoingMessage("orders", "b", b"")], 10.0)
+        assert isinstance(stored, Confirmed) and isinstance(refused, Refused)
+        assert refused.away and "READONLY" in refused.why
+        server.call("REPLICAOF", "NO", "ONE")
+        (stored,) = broker.publish([OutgoingMessage("orders", "b", b"")], 10.0)
+        assert isinstance(stored, Confirmed)
+        assert (len(first), first & connections(server)) == (1, set())
+        broker.close()
+
+
+def test_a_user_who_may_not_wait_for_a_stream_asks_in_intervals():
+    with ValkeyServer() as server:
+        server.call("XGROUP", "CREATE", "orders", "work", "0", "MKSTREAM")
+        server.call("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@all", "-xread")
+        broker = RedisStreamBroker(f"redis+stream://reader:secret@{server.host}:{server.port}/0")
+        assert broker.receive("orders/work", 1, 2.0) == []
+        assert server.call("INFO", "commandstats")["cmdstat_eval"]["calls"] < 10
         broker.close()
 
 

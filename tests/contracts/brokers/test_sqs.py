@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 
+import boto3
 import pytest
 
 from tests.contracts.brokers.places import SqsPlace, StandardSqsPlace, ThroughProxy, opening
@@ -16,6 +17,8 @@ from twiceproof.errors import BrokerUnavailable
 from twiceproof.prove.broker_contract import LeasedBrokerContract
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+KEYS = {"aws_access_key_id": "AKIA17", "aws_secret_access_key": "secret"}
 
 
 class TestFifoQueue(ThroughProxy, LeasedBrokerContract):
@@ -56,6 +59,21 @@ def test_of_a_batch_one_is_refused_and_the_others_are_stored(sqs_server, open_br
     assert [type(outcome) for outcome in outcomes] == [Confirmed, Refused, Confirmed]
     assert "1024" in outcomes[1].why
     assert sorted(place.keys(broker)) == ["a", "c"]
+
+
+def test_of_a_batch_refused_as_a_whole_each_message_has_its_own_outcome(open_broker):
+    """moto refuses a batch for one message in it; ministack, and SQS, refuse that message."""
+    with moto_server() as endpoint:
+        host = endpoint.partition("//")[2]
+        client = boto3.client("sqs", "eu-west-1", endpoint_url=endpoint, **KEYS)
+        client.create_queue(QueueName="orders", Attributes={"MaximumMessageSize": "1024"})
+        broker = open_broker(f"sqs+http://AKIA17:secret@{host}/eu-west-1")
+        sizes = (("a", 10), ("b", 2_000), ("c", 10))
+        outcomes = broker.publish([OutgoingMessage("orders", key, b"x" * size) for key, size in sizes], 10.0)
+        assert [type(outcome) for outcome in outcomes] == [Confirmed, Refused, Confirmed]
+        assert not outcomes[1].away and "InvalidParameterValue" in outcomes[1].why
+        (alone,) = broker.publish([OutgoingMessage("orders", "b", b"x" * 2_000)], 10.0)
+        assert isinstance(alone, Refused) and not alone.away
 
 
 def test_of_an_order_key_nothing_follows_the_one_refused_in_a_batch(sqs_server, open_broker):
