@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview, OutcomeUnknown
+from twiceproof.errors import OwnRequest
 from twiceproof.operations import block
-from twiceproof.server.tokens import Scope, create_token
+from twiceproof.server.agent_tools import AgentTools
+from twiceproof.server.tokens import Principal, Scope, create_token
 
 pytest.importorskip("mcp", reason="the mcp package is not installed")
 
@@ -29,7 +31,7 @@ def ledger(tmp_path: Path) -> Path:
         @app.flow(key="order:{number}")
         def order(number: int) -> None:
             if number == 2:
-                app.approve("large", show={"total": 900})
+                app.approve("large", show={"total": 900}, requester="ann")
             pay()
 
         with pytest.raises(NeedsReview):
@@ -121,3 +123,14 @@ def test_a_token_with_every_scope_settles_a_run(ledger):
         (act,) = app.acts()
         assert (act.verb, act.by) == ("settle", "agent (mcp)")
         assert app.review() == []
+
+
+@pytest.mark.parametrize("name", ["ann", "ANN"])
+def test_who_asks_cannot_approve_by_a_program_either(ledger, name):
+    """The acts of a program are recorded as "ann (mcp)"; the person behind them is ann."""
+    with App(f"sqlite:///{ledger}/ledger.db") as app:
+        (waiting,) = app.approvals()
+        tools = AgentTools(app, Principal(name, frozenset({Scope.APPROVE}), "default"))
+        with pytest.raises(OwnRequest, match="another person"):
+            tools.decide_approval(waiting.id, approved=True)
+        assert tools.decide_approval(waiting.id, approved=False)["decision"]["by"] == f"{name} (mcp)"

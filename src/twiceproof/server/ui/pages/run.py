@@ -426,7 +426,8 @@ async def fork(page: PageRequest) -> Reply:
     async def done(fields: FormFields) -> FormOutcome:
         at = await await_(page.call.existing_run())
         key, step = fields.get("key", "").strip(), fields.get("step", "").strip()
-        made = await await_(fork_run(page.store, at, key, step, by=page.actor(fields)))
+        starter = page.call.principal.name
+        made = await await_(fork_run(page.store, at, key, step, by=page.actor(fields), starter=starter))
         return FormOutcome(href("runs", made.run, said="forked"))
 
     return await page.submitted(done)
