@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from ..request import ApiRequest, RequestRefused
 from ..routing import ApiRoute, Handle
 from ..tokens import Principal, Scope, StoreSigner, signer
 from . import template
-from .formatting import command_of
+from .formatting import command_of, href
 from .forms import FormFields, FormOutcome, Submission, api_call, form_token
 from .listing import ActForm, DetailPage, HourBar, Listing, active_filters
 from .live import LiveFeed
@@ -74,6 +74,15 @@ SAID = {
     "revoked": "The token was revoked, and its sessions end within 3 seconds.",
     "login": "You are logged in.",
     "logout": "You are logged out.",
+}
+
+# What a page says of a problem in place of what a program is told.
+FOR_PEOPLE = {
+    "urn:twiceproof:unauthorized": {
+        "detail": "You are not logged in, or your session has ended. Nothing was done.",
+        "next": "Log in, and send the form again.",
+    },
+    "urn:twiceproof:not-found": {"next": "Look for it by its name, from the page of what needs attention."},
 }
 
 
@@ -306,21 +315,29 @@ class Dashboard:
             return self.access.anonymous
         return await self.access.principal(bare, scope, peer)
 
-    def as_page(self, reply: Reply, method: str, root: str, path: str, principal: Principal | None) -> Reply:
-        """Return a problem as a page. Without a session, the page that was asked for comes after the login."""
+    def as_page(self, reply: Reply, method: str, root: str, asked: str, principal: Principal | None) -> Reply:
+        """Return a problem as a page. Without a session, the page that was asked for comes after the login, with its
+        filters.
+        """
         if reply.header("content-type") != PROBLEM:
             return reply
         told = msgspec.json.decode(reply.body)
-        if told["type"] == "urn:twiceproof:unauthorized" and method == "GET":
-            return Reply(303, (("location", f"/login?next={quote(path, safe='')}"),))
+        is_closed = told["type"] == "urn:twiceproof:unauthorized"
+        login = href("login", next=asked)
+        if is_closed and method == "GET":
+            return Reply(303, (("location", login),))
+        told |= FOR_PEOPLE.get(told["type"], {})
         known = principal or self.access.anonymous
         may = frozenset(scope.value for scope in Scope if known.may(scope))
+        path = asked.partition("?")[0]
         view = View(root, path, "", told["title"], known.tenant, known.name, not known.name, may, self.app.clock.now())
+        is_operator = allows(Scope.OPERATOR, known, self.app.settings.tenant)
         body = template.rendered(
             "problem.html",
             view=view,
-            navigation=NAVIGATION if may else (),
+            navigation=(*NAVIGATION, *(OF_OPERATORS if is_operator else ())) if may else (),
             problem=told,
+            login=login if is_closed else "",
             form_token=str,
             asked=defaultdict(str),
         )

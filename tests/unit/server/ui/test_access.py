@@ -1,6 +1,8 @@
 """Logins, sessions and forms: who sees a page, who may act, and how often an act is done."""
 
 import re
+from html import unescape
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
@@ -51,6 +53,44 @@ def test_with_a_token_pages_ask_for_a_login_and_lead_back(server, clock):
     clock.advance(FRESH)
     answer = server.call("GET", "/runs")
     assert (answer.status, answer.headers["location"]) == (303, "/login?next=%2Fruns")
+
+
+def test_a_login_leads_back_to_the_page_with_its_filters(server, clock):
+    """A copied address shows the same in a browser that has to log in first."""
+    cookie = login(server, Scope.READ)
+    clock.advance(FRESH)
+    page = "/runs?flow=sync&state=failed&prefix=%C3%A9+%26"
+    led = server.call("GET", page).headers["location"]
+    asked = parse_qs(urlsplit(led).query)
+    assert (urlsplit(led).path, asked) == ("/login", {"next": [page]})
+    shown = server.call("GET", led).body.decode()
+    given = unescape(re.search(r'name="next" value="([^"]+)"', shown)[1])
+    token = server.token(Scope.READ, name="eve")
+    clock.advance(1)
+    answer = server.call("POST", "/login", urlencode({"token": token, "next": given}).encode(), [ORIGIN, FORM])
+    assert (answer.status, answer.headers["location"]) == (303, page)
+    assert server.call("GET", page, headers=[cookie]).status == 200
+
+
+def test_a_form_that_comes_after_the_session_asks_for_a_login_and_leads_back(server, clock):
+    login(server, Scope.READ)
+    clock.advance(FRESH)
+    answer = server.call("POST", "/runs/run_x/settle?open=a", b"form=x", [ORIGIN, FORM])
+    text = unescape(answer.body.decode())
+    assert answer.status == 401 and "your session has ended" in text and "Bearer" not in text
+    assert 'href="/login?next=%2Fruns%2Frun_x%2Fsettle%3Fopen%3Da"' in text
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.method == "POST"], ids=lambda one: one.path)
+def test_the_address_of_a_form_leads_to_the_page_that_has_it(server, page):
+    """By a reload, by a link on the page that tells of a refused form, and after a login."""
+    if any((one.method, one.path) == ("GET", page.path) for one in PAGES):
+        return
+    answer = server.call("GET", address(page), headers=[("accept", "text/html")])
+    assert answer.status == 303
+    led = answer.headers["location"]
+    assert led == "/" or address(page).startswith(f"{led}/")
+    assert server.call("GET", led).status in (200, 404)  # there is such a page, of a thing that may not be there
 
 
 def test_the_cookie_is_not_for_scripts_nor_for_other_sites(server):
