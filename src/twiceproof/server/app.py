@@ -177,7 +177,7 @@ class RequestHandler:
             reservation.end()
 
     def _page_above(self) -> Reply:
-        """Lead from the address of a form to the page that has it: a browser comes here by a reload, or after a login."""
+        """Lead from the address of a form to the page that has it: a browser comes here by a reload, or by a login."""
         path, found = self.path, None
         while path and (found is None or "GET" not in found[0].routes):
             path = path.rpartition("/")[0]

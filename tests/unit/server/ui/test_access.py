@@ -1,5 +1,6 @@
 """Logins, sessions and forms: who sees a page, who may act, and how often an act is done."""
 
+import asyncio
 import re
 from html import unescape
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -313,6 +314,42 @@ def test_the_stream_is_closed_without_a_session_and_without_the_scope(server, cl
     clock.advance(FRESH)
     assert server.call("GET", "/live").status == 303
     assert server.call("GET", "/live", headers=[cookie]).status == 403
+
+
+async def first_piece(application, headers):
+    """Listen as a browser does, until something is told or the server ends the stream."""
+    told, heard = [], asyncio.Event()
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/live",
+        "raw_path": b"/live",
+        "query_string": b"",
+        "client": ("127.0.0.1", 50_000),
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
+
+    async def receive():
+        if not heard.is_set() and not told:
+            told.append(b"")
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await heard.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            told.append(message["body"])
+            heard.set()
+
+    await asyncio.wait_for(application(scope, receive, send), 20)
+    return told[1]
+
+
+@pytest.mark.parametrize("cookie", [[], [("cookie", f"{SECURE}=of-another-server-on-this-machine")]])
+def test_where_no_token_exists_a_browser_with_a_foreign_cookie_is_told_of_changes_too(server, cookie):
+    """Cookies know no ports: every server on this machine gets those of the others."""
+    assert server.call("GET", "/", headers=cookie).status == 200
+    assert asyncio.run(first_piece(server.application, [HERE, *cookie])).startswith(b"data: {")
 
 
 class Mounted:
