@@ -347,7 +347,7 @@ class Application:
         self.limits = limits
         self.server_status = ServerStatus(app, routes)
         self.access = Access(app.store, app.settings.tenant, app.clock, trust=trust)
-        self.dashboard = Dashboard(app, self.access, PAGES)
+        self.dashboard = Dashboard(app, self.access, PAGES, limits.depth)
         self.router = Router((*routes, *self.dashboard.routes))
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)

@@ -18,7 +18,7 @@ from ...inbound.reply import PROBLEM, Reply, problem
 from ...operations import await_
 from ...stores.base import Finding
 from ..auth import Access, Peer, allows
-from ..limits import Buckets
+from ..limits import Buckets, ServerLimits
 from ..monitoring import CachedRead
 from ..request import ApiRequest, RequestRefused
 from ..routing import ApiRoute, Handle
@@ -33,6 +33,7 @@ from .session import Sessions, session_name
 __all__ = ["MOST_STEPS", "Dashboard", "PageRequest", "PageSpec", "View"]
 
 LARGEST_FORM = 512 * 1024  # bytes; a result that a person types is small
+MOST_DIGITS = 9  # of a number in an address
 LONGEST_QUERY = 16 * 1024  # characters of an address that are read
 MOST_STEPS = 1_000  # of a run that a page looks through
 EXAMINED_FOR = 300.0  # seconds: a check of a large SQLite file takes some
@@ -123,6 +124,11 @@ class PageRequest:
     def asked(self, name: str, default: str = "") -> str:
         return self.query.get(name, default)
 
+    def number(self, name: str) -> int:
+        """Return a count or a place in a list; 0 for what is none, or is longer than any."""
+        text = self.asked(name)
+        return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else 0
+
     def param(self, name: str) -> str:
         return self.call.params[name]
 
@@ -210,6 +216,7 @@ class PageRequest:
     async def submitted(self, act: Callable[[FormFields], Awaitable[FormOutcome]]) -> Reply:
         """Carry out the act of a form, once."""
         fields = FormFields.of(self.call)
+        fields.require_depth(self.dashboard.depth)
         assert self._signing is not None  # noqa: S101 - for mypy: only routes with a form come here
         return await Submission(self.call, fields, self.session, self._signing).run(lambda: act(fields))
 
@@ -263,8 +270,9 @@ class PageSpec(Struct, frozen=True):
 class Dashboard:
     """The pages of one server."""
 
-    def __init__(self, app: App, access: Access, pages: Sequence[PageSpec]) -> None:
+    def __init__(self, app: App, access: Access, pages: Sequence[PageSpec], depth: int = ServerLimits().depth) -> None:
         self.app = app
+        self.depth = depth  # of JSON that is typed into a form, as in a body of the API
         self.access = access
         self.sessions = Sessions(app.store, access, app.clock)
         self.logins = Buckets(LOGINS)

@@ -238,7 +238,7 @@ async def show(page: PageRequest) -> Reply:
 async def _page(page: PageRequest, whole: WholeRun, status: int = 200, changed: dict[str, str] | None = None) -> Reply:
     run = whole.run
     base = href("runs", run.run)
-    state, start = page.asked("steps"), int(page.asked("from") or 0) if page.asked("from").isdecimal() else 0
+    state, start = page.asked("steps"), page.number("from")
     those = [step for step in ordered(whole.steps) if state in ("", step.state)]
     bars, ticks = time_line(whole.steps, page.now)
     part = those[start : start + STEPS]

@@ -1,0 +1,89 @@
+"""What is sent to pages: numbers in addresses, JSON that is typed, and lists of ticked runs."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.unit.server.local_server import LocalServer
+from tests.unit.server.ui.test_access import FORM, ORIGIN, form_of
+from twiceproof import App, OutcomeUnknown
+from twiceproof.server.limits import ServerLimits
+from twiceproof.server.ui.pages.several import MOST
+
+DEPTH = ServerLimits().depth
+
+
+@pytest.fixture
+def server(app: App) -> LocalServer:
+    @app.step(repeat="never")
+    def pay(order: int) -> None:
+        raise OutcomeUnknown("no answer came")
+
+    @app.flow(key="order:{order}")
+    def buy(order: int, gift: Any = None) -> None:
+        pay(order)
+
+    made = LocalServer(app)
+    made.buy = buy
+    return made
+
+
+def in_review(server: LocalServer, count: int) -> list[str]:
+    for order in range(count):
+        server.buy.start(order)
+    server.app.worker().run(until_idle=True)
+    return [one.run for one in server.app.review(limit=count)]
+
+
+def send(server: LocalServer, path: str, opened: str, fields: dict[str, str]) -> Any:
+    given = {"form": form_of(server, opened), **fields}
+    return server.call("POST", path, urlencode(given).encode(), [ORIGIN, FORM])
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+LONG = "9" * 5_000  # Python reads no number of so many digits
+
+
+@pytest.mark.parametrize("digits", [LONG, "-1", "x", "²", ""])
+def test_a_number_in_an_address_that_is_none_counts_as_none(server: LocalServer, digits: str) -> None:
+    (run,) = in_review(server, 1)
+    for path in (f"/runs/{run}?from=", "/review/settled?done=", "/several/retry/told?done="):
+        assert server.call("GET", path + digits).status == 200, path
+
+
+@pytest.mark.parametrize(("depth", "status"), [(DEPTH, 303), (DEPTH + 1, 400), (50_000, 400)])
+def test_a_result_that_is_typed_is_no_deeper_than_one_of_the_api(server: LocalServer, depth: int, status: int) -> None:
+    (run,) = in_review(server, 1)
+    given = {"choice": '{"verdict":"happened","step":"pay"}', "result-0": nested(depth), "by": "ann"}
+    assert send(server, f"/runs/{run}/settle", f"/runs/{run}", given).status == status
+    assert len(server.app.review()) == (0 if status == 303 else 1)
+
+
+@pytest.mark.parametrize(("depth", "status"), [(DEPTH, 303), (DEPTH + 1, 400), (50_000, 400)])
+def test_an_input_that_is_typed_is_no_deeper_than_one_of_the_api(server: LocalServer, depth: int, status: int) -> None:
+    given = {"input.order": "1", "input.gift": nested(depth)}
+    assert send(server, "/flows/buy/start", "/flows/buy", given).status == status
+    assert len(server.app.runs()) == (1 if status == 303 else 0)
+
+
+def test_a_note_may_have_any_brackets(server: LocalServer) -> None:
+    (run,) = in_review(server, 1)
+    given = {"choice": '{"verdict":"happened","step":"pay"}', "note": "see " + nested(DEPTH * 2), "by": "ann"}
+    assert send(server, f"/runs/{run}/settle", f"/runs/{run}", given).status == 303
+
+
+@pytest.mark.parametrize("path", ["/review/alike?verdict=happened&", "/several/cancel?"])
+def test_more_ticked_runs_than_one_form_is_about_are_told_of(server: LocalServer, path: str) -> None:
+    runs = in_review(server, MOST + 2)
+    for count, told in ((MOST, False), (MOST + 2, True)):
+        text = unescape(server.call("GET", path + urlencode([("run", run) for run in runs[:count]])).body.decode())
+        assert len(re.findall('name="item"', text)) == MOST
+        assert ("the last 2 of them are not among these" in text) is told
