@@ -346,8 +346,8 @@ async def first_piece(application, headers):
 
 
 @pytest.mark.parametrize("cookie", [[], [("cookie", f"{SECURE}=of-another-server-on-this-machine")]])
-def test_where_no_token_exists_a_browser_with_a_foreign_cookie_is_told_of_changes_too(server, cookie):
-    """Cookies know no ports: every server on this machine gets those of the others."""
+def test_a_browser_with_another_servers_cookie_is_told_of_changes_too(server, cookie):
+    """Where no token exists. Cookies know no ports: every server on this machine gets those of the others."""
     assert server.call("GET", "/", headers=cookie).status == 200
     assert asyncio.run(first_piece(server.application, [HERE, *cookie])).startswith(b"data: {")
 

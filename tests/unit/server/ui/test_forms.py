@@ -9,9 +9,13 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.acceptance.dashboards import different, parked
 from tests.unit.server.local_server import LocalServer
 from tests.unit.server.ui.test_access import FORM, ORIGIN, form_of
-from twiceproof import App, OutcomeUnknown
+from twiceproof import App, Misuse, OutcomeUnknown
+from twiceproof.claims.claim import address_of
+from twiceproof.claims.manager import ClaimManager
+from twiceproof.operations import block
 from twiceproof.server.limits import ServerLimits
 from twiceproof.server.ui.pages.several import MOST
 
@@ -87,3 +91,54 @@ def test_more_ticked_runs_than_one_form_is_about_are_told_of(server: LocalServer
         text = unescape(server.call("GET", path + urlencode([("run", run) for run in runs[:count]])).body.decode())
         assert len(re.findall('name="item"', text)) == MOST
         assert ("the last 2 of them are not among these" in text) is told
+
+
+# -- two people decide: the second one sees that it has changed ----------------------------------
+
+
+def opened(server: LocalServer, path: str, act: str) -> dict[str, str]:
+    """The hidden fields of a form, as a page has them when it is opened."""
+    page = server.call("GET", path).body.decode()
+    form = page[page.index(f'action="{act}"') :].partition("</form>")[0]
+    return {name: unescape(text) for name, text in re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', form)}
+
+
+def sent(server: LocalServer, path: str, fields: dict[str, str]) -> int:
+    return server.call("POST", path, urlencode(fields).encode(), [ORIGIN, FORM]).status
+
+
+def test_of_two_who_decide_about_a_finding_the_second_sees_that_it_has_changed(server: LocalServer) -> None:
+    name, record = different(server.app)
+    path = f"/findings/{name}"
+    first, second = opened(server, path, path), opened(server, path, path)
+    assert sent(server, path, {**first, "decision": "suppress", "by": "ann"}) == 303
+    assert sent(server, path, {**second, "decision": "acknowledge", "by": "bob"}) == 409
+    assert record().state == "suppressed" and '"ann"' in record().body
+    assert sent(server, path, {**opened(server, path, path), "decision": "acknowledge", "by": "bob"}) == 303
+
+
+def test_of_two_who_decide_about_a_message_the_second_sees_that_it_has_changed(server: LocalServer) -> None:
+    """One publishes it again; another, who saw it parked, would drop it without knowing."""
+    key, record = parked(server.app)
+    path = f"/messages/{key}"
+    resend, drop = opened(server, path, f"{path}/resend"), opened(server, path, f"{path}/drop")
+    assert sent(server, f"{path}/resend", {**resend, "by": "ann"}) == 303
+    assert sent(server, f"{path}/drop", {**drop, "by": "bob"}) == 409
+    assert record().state == "pending"
+    assert sent(server, f"{path}/drop", {**opened(server, path, f"{path}/drop"), "by": "bob"}) == 303
+    assert record().state == "dropped"
+
+
+def test_a_claim_that_changes_while_it_is_released_is_kept(app: App) -> None:
+    @app.once(key="{name}")
+    def ship(name: str) -> str:
+        return name
+
+    ship("a")
+    at = address_of("default", "ship", "a")
+    seen = app.store.read(at).block().record.version
+    block(ClaimManager(app.store).free(at))
+    ship("a")
+    with pytest.raises(Misuse, match="has changed"):
+        block(ClaimManager(app.store).free(at, version=seen))
+    assert app.store.read(at).block().record is not None

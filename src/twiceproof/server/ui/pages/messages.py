@@ -57,7 +57,7 @@ def message_rows(found: list[MessageShape]) -> list[ui.ListingRow]:
 
 def acts_of(one: MessageShape, command: Callable[..., str]) -> list[ui.ActForm]:
     """Return what may be done with a message in its state."""
-    note, hidden = (ui.ActField("note", "Why"),), (("to", one.target),)
+    note, hidden = (ui.ActField("note", "Why"),), (("to", one.target), ("state", one.state))
     address, to = href("messages", one.key), ("--to", one.target)
     found = []
     if one.state == "parked":
@@ -139,7 +139,7 @@ def _decide(decision: str, said: str) -> PageSpec:
         name = page.param("key")
 
         async def done(fields: FormFields) -> FormOutcome:
-            given = {"decision": decision, "to": fields.get("to", ""), "note": fields.get("note", "")}
+            given = {"decision": decision, **{one: fields.get(one, "") for one in ("to", "note", "state")}}
             back = href("messages", name, to=fields.get("to", ""), said=said)
             return await page.by_api(
                 messages.decide, {"key": name}, body_with({**given, **page.acting_as(fields)}), back
