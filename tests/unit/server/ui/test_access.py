@@ -10,6 +10,7 @@ import pytest
 from tests.unit.server.local_server import HERE
 from twiceproof.errors import Misuse
 from twiceproof.operations import block
+from twiceproof.outbox.pauses import pause_target
 from twiceproof.server.auth import FRESH
 from twiceproof.server.tokens import LOGIN_LASTS, Scope, create_login, revoke_token
 from twiceproof.server.ui.pages import PAGES
@@ -314,6 +315,25 @@ def test_the_stream_is_closed_without_a_session_and_without_the_scope(server, cl
     clock.advance(FRESH)
     assert server.call("GET", "/live").status == 303
     assert server.call("GET", "/live", headers=[cookie]).status == 403
+
+
+def test_why_a_broker_is_paused_is_told_to_the_operator_only(server):
+    """A pause holds for all tenants, and what it says is not theirs."""
+    block(pause_target(server.app.store, "main", by="root", why="10.0.0.7 is down"))
+    ours, theirs = login(server, Scope.READ), login(server, Scope.READ, name="eve", tenant="acme")
+    shown = [b"10.0.0.7 is down" in server.call("GET", "/messages", headers=[one]).body for one in (ours, theirs)]
+    assert shown == [True, False]
+
+
+def test_a_key_whose_run_is_queued_has_not_been_worked_on(server):
+    assert server.call("POST", "/v1/runs/sync", b'{"id":"1"}', [("content-type", "application/json")]).status == 202
+    page = "/keys/sync/order:1"
+    text = [re.sub(r"<[^>]+>", "", server.call("GET", page).body.decode())]
+    server.app.worker().run(until_idle=True)
+    text.append(re.sub(r"<[^>]+>", "", server.call("GET", page).body.decode()))
+    assert ["not worked on yet" in one for one in text] == [True, False]
+    assert ["worked 1×" in one for one in text] == [False, True]
+    assert ["last held by" in one for one in text] == [False, True]
 
 
 async def first_piece(application, headers):

@@ -88,9 +88,8 @@ async def listed(page: PageRequest) -> Reply:
         )
     except Misuse as error:
         raise refused(400, "bad-query", str(error), next_move="Remove this filter.") from None
-    pauses = [
-        f"{one.target} is paused: {one.why or 'no reason given'}" for one in await await_(list_pauses(page.store))
-    ]
+    paused = await await_(list_pauses(page.store)) if page.is_operator else []  # a pause holds for all tenants
+    pauses = [f"{one.target} is paused: {one.why or 'no reason given'}" for one in paused]
     made = ui.Listing("Messages", COLUMNS, message_rows(found), EMPTY, FILTERS, note="; ".join(pauses))
     return page.listing("Messages", made, ("messages", "list"), "/v1/messages")
 
