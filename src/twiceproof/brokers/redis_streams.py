@@ -19,7 +19,14 @@ from urllib.parse import urlsplit
 import msgspec
 from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    MasterDownError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 from redis.retry import Retry
 
 from ..clock import Clock, Ids, system_clock
@@ -46,6 +53,7 @@ CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
 LOOK = 0.5  # seconds between two queries for deliveries that others have released
+NOT_NOW = ("READONLY", "MASTERDOWN", "LOADING", "NOREPLICAS", "MISCONF")  # errors of a server that takes no writes
 FIELDS = ("key", "body", "headers", "type")
 
 PUBLISH = """
@@ -230,13 +238,35 @@ class RedisStreamBroker:
             with self._borrowed() as connection:
                 sent = True
                 answers = _call(connection, patience, "EVAL", PUBLISH, len(streams), *streams, *arguments)
+        except (ReadOnlyError, MasterDownError, BusyLoadingError) as error:  # it did nothing
+            return [self._not_now(str(error)) for _ in messages]
         except ResponseError as error:
             return [Refused(f"Redis refused it: {error}; check the server.") for _ in messages]
         except (RedisError, OSError) as error:
             if sent:
                 return [Unconfirmed(f"Redis did not answer ({type(error).__name__}).") for _ in messages]
             return [Refused(self._explain(error), away=True) for _ in messages]
-        return [_publication(message, *answer) for message, answer in zip(messages, answers, strict=True)]
+        return [self._publication(message, *answer) for message, answer in zip(messages, answers, strict=True)]
+
+    def _publication(self, message: OutgoingMessage, code: bytes, said: bytes) -> Publication:
+        text = said.decode(errors="replace")
+        if code == b"stored":
+            return Confirmed(text)
+        if code == b"after":
+            return AFTER_UNCONFIRMED
+        if code == b"none":
+            name = message.place
+            return Refused(f"Redis has no stream {name!r}; run XGROUP CREATE … MKSTREAM, or correct the route.")
+        if text.startswith(NOT_NOW):
+            return self._not_now(text)
+        return Refused(f"Redis did not store it: {text}; check its memory and the key.")
+
+    def _not_now(self, text: str) -> Refused:
+        """The server takes no writes from anybody. After a failover its address may lead to another one: the next call
+        connects anew.
+        """
+        self._pool.disconnect(inuse_connections=False)
+        return Refused(f"Redis takes no writes right now: {text}; check which server the URL leads to.", away=True)
 
     # -- receiving -----------------------------------------------------------------------------
 
@@ -259,9 +289,12 @@ class RedisStreamBroker:
 
     def _wait_for_more(self, stream: str, last: bytes, seconds: float) -> None:
         """Wait until something newer than `last` is added (without reading it), or the time is over."""
-        with contextlib.suppress(RedisError, OSError), self._borrowed() as connection:
-            block = max(1, _ms(seconds))
-            _call(connection, seconds + ANSWER_SECONDS, "XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", stream, last)
+        asked = ("XREAD", "COUNT", 1, "BLOCK", max(1, _ms(seconds)), "STREAMS", stream, last)
+        try:
+            with self._borrowed() as connection:
+                _call(connection, seconds + ANSWER_SECONDS, *asked)
+        except (RedisError, OSError):  # this user may not read streams, say: the next query follows later all the same
+            self._clock.sleep(seconds)
 
     def _ask(self, place: str, script: str, *arguments: object, seconds: float = ANSWER_SECONDS) -> Any:
         stream, group = _parts(place)
@@ -343,16 +376,6 @@ def _fields(message: OutgoingMessage, streams: list[str]) -> Iterator[object]:
     yield message.body
     yield msgspec.json.encode({name.lower(): value for name, value in message.headers.items()})
     yield message.content_type
-
-
-def _publication(message: OutgoingMessage, code: bytes, text: bytes) -> Publication:
-    if code == b"stored":
-        return Confirmed(text.decode())
-    if code == b"after":
-        return AFTER_UNCONFIRMED
-    if code == b"none":
-        return Refused(f"Redis has no stream {message.place!r}; run XGROUP CREATE … MKSTREAM, or correct the route.")
-    return Refused(f"Redis did not store it: {text.decode(errors='replace')}; check its memory and the key.")
 
 
 def _words(word: DeliverySettlement) -> tuple[str, int]:

@@ -17,6 +17,8 @@ from twiceproof.claims.claim import address_of
 from twiceproof.claims.manager import ClaimManager
 from twiceproof.operations import block
 from twiceproof.server.limits import ServerLimits
+from twiceproof.server.routes import ROUTES
+from twiceproof.server.ui.pages import PAGES
 from twiceproof.server.ui.pages.several import MOST
 
 DEPTH = ServerLimits().depth
@@ -142,3 +144,19 @@ def test_a_claim_that_changes_while_it_is_released_is_kept(app: App) -> None:
     with pytest.raises(Misuse, match="has changed"):
         block(ClaimManager(app.store).free(at, version=seen))
     assert app.store.read(at).block().record is not None
+
+
+# -- names that no record can have -----------------------------------------------------------------
+
+UNNAMED = ["%00", "x%00y", "x" * 3_000, "run_" + "A" * 3_000]
+
+
+@pytest.mark.parametrize("name", UNNAMED, ids=["nul", "nul-within", "long", "long-run"])
+def test_what_no_record_can_be_named_is_not_found_and_the_store_is_not_blamed(server: LocalServer, name: str) -> None:
+    """A request that no store takes would otherwise be told to come again."""
+    found = server.call("GET", f"/find?q={name}")
+    assert found.status == 200 and b"Nothing has this name" in found.body
+    for page in [one.path for one in PAGES if one.method == "GET" and "{" in one.path]:
+        assert server.call("GET", re.sub("{.*?}", name, page)).status in (400, 404), page
+    for route in [one.path for one in ROUTES if one.method == "GET" and "{" in one.path]:
+        assert server.call("GET", re.sub("{.*?}", name, route)).status in (400, 404), route
