@@ -206,6 +206,20 @@ def test_narrow_pages_do_not_scroll_sideways(looks, width):
     assert {path: found for path, found in needed.items() if found > width} == {}
 
 
+HERE = """(() => {
+  const { left, right } = document.querySelector(".places [aria-current]").getBoundingClientRect();
+  return 0 <= left && right <= innerWidth;
+})()"""
+
+
+@pytest.mark.parametrize("path", ["/", "/webhooks", "/acts", "/tokens"])
+def test_on_a_narrow_page_the_present_place_is_in_view(browser, board, path):
+    visitor = Visitor(browser, board, live=False, viewport={"width": WIDTHS[0], "height": 640})
+    visitor.login(board.root)
+    assert visitor.go(path).evaluate(HERE)
+    visitor.close()
+
+
 def test_forced_colours_and_reduced_motion_are_honoured(looks):
     for path, look in looks[0].items():
         assert look.borders <= {"solid"}, path

@@ -297,14 +297,17 @@ class ClaimManager:
                 after = yield from self.store.read(at)
                 return outcome_of(after.record or record, after.now)
 
-    def free(self, at: Address, *, force: bool = False, by: str = "") -> Operation[bool]:
-        """Remove a key's claim. Returns False if there was none. `by`: who asked for it, for the record."""
+    def free(self, at: Address, *, force: bool = False, by: str = "", version: str = "") -> Operation[bool]:
+        """Remove a key's claim. Returns False if there was none. `by`: who asked for it, for the record. `version`:
+        refused if the claim has changed since.
+        """
         from .acts import act_beside  # as in `settle`
 
         while True:
             found = yield from self.store.read(at)
             if found.record is None:
                 return False
+            refuse_changed(found.record, version)
             if not force and _is_live(found.record, found.now):
                 raise Misuse(_still_held(found.record, found.now, "release it with --force if you know it is gone"))
             if claim_of(found.record).work:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from ..claims.claim import RUN, parse_space
+from ..claims.manager import refuse_changed
 from ..errors import Misuse
 from ..operations import Operation
 from ..records import Check, Record
@@ -193,11 +194,14 @@ def _evidence(plan: Promotion) -> list[Check]:
 
 
 def rollback(
-    store: Store, tenant: str, name: str, who: Releaser, *, to: str = "", note: str = ""
+    store: Store, tenant: str, name: str, who: Releaser, *, to: str = "", note: str = "", seen: str = ""
 ) -> Operation[LiveFlow]:
-    """Make an earlier release live at once: it was proved when it was promoted. Runs under way keep their release."""
+    """Make an earlier release live at once: it was proved when it was promoted. Runs under way keep their release.
+
+    `seen`: the version of the live flow's record that the decision is about; refused if it has changed since.
+    """
     who.require("roll back")
-    record, live = yield from _require_live(store, tenant, name)
+    record, live = yield from _require_live(store, tenant, name, seen)
     release = yield from release_of(store, tenant, name, to or (yield from _release_before(store, tenant, live)))
     if not release.number:
         raise Misuse(f"{release.name} of {name} was never live; promote it: twiceproof flows promote {name}", flow=name)
@@ -220,12 +224,14 @@ def _release_before(store: Store, tenant: str, live: LiveFlow) -> Operation[str]
 
 
 def pause(
-    store: Store, tenant: str, name: str, who: Releaser, *, paused: bool = True, note: str = ""
+    store: Store, tenant: str, name: str, who: Releaser, *, paused: bool = True, note: str = "", seen: str = ""
 ) -> Operation[LiveFlow]:
-    """Pause or resume a flow: while it is paused, no run begins or continues, and events are still accepted."""
+    """Pause or resume a flow: while it is paused, no run begins or continues, and events are still accepted. `seen`: as
+    for `rollback`.
+    """
     word = "pause" if paused else "resume"
     who.require(word)
-    record, live = yield from _require_live(store, tenant, name)
+    record, live = yield from _require_live(store, tenant, name, seen)
     if live.version:
         raise Misuse(f"{name} is written in Python, and runs where its workers are; stop these instead.", flow=name)
     if live.paused == paused:
@@ -235,10 +241,11 @@ def pause(
     return (yield from _change(store, tenant, record, structs.replace(live, paused=paused), change, release))
 
 
-def _require_live(store: Store, tenant: str, name: str) -> Operation[tuple[Record, LiveFlow]]:
+def _require_live(store: Store, tenant: str, name: str, seen: str = "") -> Operation[tuple[Record, LiveFlow]]:
     record = yield from live_record(store, tenant, name)
     if record is None:
         raise Misuse(f"No release of {name} is live; promote one: twiceproof flows promote {name}", flow=name)
+    refuse_changed(record, seen)
     return record, read_live(record)
 
 

@@ -225,14 +225,23 @@ def count_messages(store: Store, tenant: str | None = None, most: int | None = N
 
 
 def resend(
-    store: Store, tenant: str, key: str, *, by: str, target: str = "", note: str = "", as_new: bool = False
+    store: Store,
+    tenant: str,
+    key: str,
+    *,
+    by: str,
+    target: str = "",
+    note: str = "",
+    as_new: bool = False,
+    was: str = "",
 ) -> Operation[MessageShape]:
     """Publish a parked message again, with the same key. `as_new`: with a new one, so that receivers which have seen
-    the old key process it again; the old message is dropped.
+    the old key process it again; the old message is dropped. `was`: the state that the decision is about; in another
+    one it is refused.
     """
     if as_new:
         return (yield from _resend_as_new(store, tenant, key, target, by, note))
-    return (yield from _settle(store, tenant, key, target, PENDING, by, note))
+    return (yield from _settle(store, tenant, key, target, PENDING, by, note, was))
 
 
 def _resend_as_new(store: Store, tenant: str, key: str, target: str, by: str, note: str) -> Operation[MessageShape]:
@@ -261,17 +270,21 @@ def _resend_as_new(store: Store, tenant: str, key: str, target: str, by: str, no
             return message_shape(found, fresh)
 
 
-def drop(store: Store, tenant: str, key: str, *, by: str, target: str = "", note: str = "") -> Operation[MessageShape]:
-    """Drop a message: it is not published, and the messages blocked by it continue."""
-    return (yield from _settle(store, tenant, key, target, DROPPED, by, note))
+def drop(
+    store: Store, tenant: str, key: str, *, by: str, target: str = "", note: str = "", was: str = ""
+) -> Operation[MessageShape]:
+    """Drop a message: it is not published, and the messages blocked by it continue. `was`: as for `resend`."""
+    return (yield from _settle(store, tenant, key, target, DROPPED, by, note, was))
 
 
 def _settle(
-    store: Store, tenant: str, key: str, target: str, state: str, by: str, note: str
+    store: Store, tenant: str, key: str, target: str, state: str, by: str, note: str, was: str = ""
 ) -> Operation[MessageShape]:
     while True:
         record, message = yield from find_message(store, tenant, key, target)
         _refuse_unless(record, key, state)
+        if was and record.state != was:
+            raise Misuse(f"The message {key!r} is {record.state} by now, and no longer {was}; look at it again.")
         after = structs.replace(message, by=by, note=note, starts=0, first_at=None)
         lane = yield from _lane_write(store, record)
         written = yield from store.write(_settled(record, after, state, in_lane=bool(lane)), *lane)

@@ -299,21 +299,22 @@ def mark_acted(store: Store, tenant: str, name: str, id_: str, outcome: str, *, 
 
 
 def change_finding(
-    store: Store, tenant: str, id_: str, state: str, *, by: str, note: str = "", until: float | None = None
+    store: Store, tenant: str, id_: str, to: str, *, by: str, note: str = "", until: float | None = None, was: str = ""
 ) -> Operation[FindingShape]:
-    """Acknowledge, suppress or resolve a finding. A resolved `source-incomplete` accepts the source's new size."""
+    """Acknowledge, suppress or resolve a finding; refused if it has another state than `was`, where that is given.
+    A resolved `source-incomplete` accepts the source's new size."""
     while True:
         record = yield from find_finding(store, tenant, id_)
         before = _finding(record.body)
         if record.state == RESOLVED:
             raise Misuse(f"{id_} is resolved already; list those that are not: twiceproof reconcile findings list")
+        if was and record.state != was:
+            raise Misuse(f"{id_} is {record.state} by now, and no longer {was}; look at it again.")
         after = structs.replace(before, by=by, note=note, until=until, fresh=False)
-        times: dict[str, Any] = {"queue": EXPIRE, "due_in": KEEP} if state == RESOLVED else {}
-        if isinstance(
-            (yield from store.write(Replace(record.at, body_of(after), state, version=record.version, **times))),
-            Written,
-        ):
-            if state == RESOLVED and before.check == INCOMPLETE:
+        times: dict[str, Any] = {"queue": EXPIRE, "due_in": KEEP} if to == RESOLVED else {}
+        written = yield from store.write(Replace(record.at, body_of(after), to, version=record.version, **times))
+        if isinstance(written, Written):
+            if to == RESOLVED and before.check == INCOMPLETE:
                 yield from _accept_size(store, tenant, before)
             return shape_of((yield from find_finding(store, tenant, id_)))
 

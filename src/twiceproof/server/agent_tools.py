@@ -18,7 +18,11 @@ from ..declared.model import schema
 from ..declared.reading import read_flow
 from ..errors import Misuse, TwiceproofError
 from ..flows.engine.compensation import cancel
+from ..flows.runtime import own_approval
+from ..flows.waits.approvals import decide
+from ..flows.waits.records import request_address
 from ..operations import block
+from .services.approvals import LONGEST_NOTE
 from .tokens import Principal, Scope
 
 __all__ = ["AgentTools", "mcp_server"]
@@ -108,11 +112,21 @@ class AgentTools:
         return _answer({"run": run, "state": state}, [f"show_run(run={run!r})"])
 
     def decide_approval(self, approval: str, approved: bool, shown: str = "", note: str = "") -> Any:
-        """Approve or reject. `shown` is the digest of what was looked at: another request is refused then. A request of
-        this token's own cannot be approved with it."""
-        # By the token's own name: under another one, whoever started a run over HTTP could approve it here.
-        told = f"{note} (mcp)".strip()
-        decided = self._app.decide(approval, approved, by=self._caller.name, note=told, shown=shown or None)
+        """Approve or reject. `shown` is the digest of what was looked at: another request is refused then."""
+        app, name = self._app, self._caller.name
+        own_approval(app.runtime.tenant, request_address(approval))
+        decided = block(
+            decide(
+                app.store,
+                approval,
+                approved=bool(approved),
+                by=self._name,
+                note=note[:LONGEST_NOTE],
+                shown=shown,
+                mark=app.runtime.owner(),
+                person=name,
+            )
+        )
         return _answer({"first": decided.first, "decision": decided.decision}, ["list_approvals()"])
 
     # -- who, and what was done ------------------------------------------------------------------

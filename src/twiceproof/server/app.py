@@ -75,9 +75,9 @@ class RequestHandler:
             self.application.server_status.metrics.count_refusal("gone")
             return
         if self._is_page():
-            reply = self.application.dashboard.as_page(
-                reply, self.scope["method"], self.root, self.path, self.principal
-            )
+            query = self.scope["query_string"].decode("latin-1")
+            asked = f"{self.path}?{query}" if query else self.path
+            reply = self.application.dashboard.as_page(reply, self.scope["method"], self.root, asked, self.principal)
         headers = headers_of(reply, self.root)
         if self.application.server_status.draining:
             headers.append(CLOSE)  # the connection will be closed, so the client must not reuse it
@@ -158,6 +158,8 @@ class RequestHandler:
         route = node.routes.get(method)
         if route is None:
             self._limit(self.application.per_source, self.client)
+            if method == "GET" and any(one.page for one in node.routes.values()):
+                return self._page_above()
             return problems.method_not_allowed(node.routes)
         self.route = route
         params = params_of(route, values)
@@ -173,6 +175,14 @@ class RequestHandler:
             return await self._handle(route, params, principal, reservation)
         finally:
             reservation.end()
+
+    def _page_above(self) -> Reply:
+        """Lead from the address of a form to the page that has it: a browser comes here by a reload, or by a login."""
+        path, found = self.path, None
+        while path and (found is None or "GET" not in found[0].routes):
+            path = path.rpartition("/")[0]
+            found = self.application.router.find(path)
+        return Reply(303, (("location", path or "/"),))
 
     async def _handle(
         self, route: ApiRoute, params: dict[str, str], principal: Principal, reservation: Reservation
@@ -337,7 +347,7 @@ class Application:
         self.limits = limits
         self.server_status = ServerStatus(app, routes)
         self.access = Access(app.store, app.settings.tenant, app.clock, trust=trust)
-        self.dashboard = Dashboard(app, self.access, PAGES)
+        self.dashboard = Dashboard(app, self.access, PAGES, limits.depth)
         self.router = Router((*routes, *self.dashboard.routes))
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)

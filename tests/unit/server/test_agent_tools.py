@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, OutcomeUnknown, Waiting
+from twiceproof import App, NeedsReview, OutcomeUnknown
 from twiceproof.errors import OwnRequest
 from twiceproof.operations import block
 from twiceproof.server.agent_tools import AgentTools
@@ -31,7 +31,7 @@ def ledger(tmp_path: Path) -> Path:
         @app.flow(key="order:{number}")
         def order(number: int) -> None:
             if number == 2:
-                app.approve("large", show={"total": 900})
+                app.approve("large", show={"total": 900}, requester="ann")
             pay()
 
         with pytest.raises(NeedsReview):
@@ -109,9 +109,9 @@ def test_a_token_brings_the_tools_of_its_scopes_and_every_act_is_recorded(ledger
         words=words,
     )
     assert tools == READING | {"settle_run", "decide_approval"} and decided["first"] is True
-    assert (decided["decision"]["by"], decided["decision"]["note"]) == ("agent", "(mcp)")
+    assert decided["decision"]["by"] == "agent (mcp)"
     assert isinstance(again, str)
-    assert [(one["verb"], one["by"]) for one in acts["acts"]] == [("decide", "agent")]
+    assert [(one["verb"], one["by"]) for one in acts["acts"]] == [("decide", "agent (mcp)")]
 
 
 def test_a_token_with_every_scope_settles_a_run(ledger):
@@ -125,20 +125,12 @@ def test_a_token_with_every_scope_settles_a_run(ledger):
         assert app.review() == []
 
 
-def test_who_started_a_run_cannot_approve_it_by_another_door(tmp_path):
-    """The rule compares names: a token has the same one over HTTP and here."""
-    with App(f"sqlite:///{tmp_path}/ledger.db") as app:
-
-        @app.flow(key="order:{number}")
-        def order(number: int) -> None:
-            app.approve("large", show={"total": 900}, requester="agent")
-
-        with pytest.raises(Waiting):
-            order(2)
+@pytest.mark.parametrize("name", ["ann", "ANN"])
+def test_who_asks_cannot_approve_by_a_program_either(ledger, name):
+    """The acts of a program are recorded as "ann (mcp)"; the person behind them is ann."""
+    with App(f"sqlite:///{ledger}/ledger.db") as app:
         (waiting,) = app.approvals()
-        asker, other = (
-            AgentTools(app, Principal(name, frozenset({Scope.APPROVE}), "default")) for name in ("agent", "ann")
-        )
-        with pytest.raises(OwnRequest):
-            asker.decide_approval(waiting.id, True)
-        assert other.decide_approval(waiting.id, True, note="seen")["decision"]["note"] == "seen (mcp)"
+        tools = AgentTools(app, Principal(name, frozenset({Scope.APPROVE}), "default"))
+        with pytest.raises(OwnRequest, match="another person"):
+            tools.decide_approval(waiting.id, approved=True)
+        assert tools.decide_approval(waiting.id, approved=False)["decision"]["by"] == f"{name} (mcp)"

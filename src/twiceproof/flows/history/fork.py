@@ -67,17 +67,20 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
     return _shown(plan)
 
 
-def fork_run(store: Store, at: Address, key: str, step: str = "", *, by: str = "") -> Operation[Forked]:
+def fork_run(
+    store: Store, at: Address, key: str, step: str = "", *, by: str = "", starter: str = ""
+) -> Operation[Forked]:
     """Start the run again under `key`. With `step`, everything completed before that step counts as done.
 
-    `by`: who asked for it, for the record.
+    `by`: who asked for it, for the record. `starter`: the same, where it is known for sure: that person may not approve
+    what the new run asks for. By default it is who started the first run.
     """
     found = yield from read_run(store, at)
     record = require_run(found)
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
     yield from _refuse_overtaken(store, claim_of(record), plan.run)
-    claim = yield from _new_claim(store, record, plan, found.now)
+    claim = yield from _new_claim(store, record, plan, found.now, starter)
     copies = [entry for entry in entries if entry.name in plan.kept]
     # Parked until everything is copied: a worker that took it earlier would run the missing steps again.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
@@ -168,7 +171,7 @@ def _refuse_loose_urls(kept: set[str]) -> None:
         raise Misuse(f"The URL of {loose[0]} is the first run's, and still waited for; fork it with --from {loose[0]}.")
 
 
-def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operation[Claim]:
+def _new_claim(store: Store, record: Record, plan: Forked, now: float, starter: str) -> Operation[Claim]:
     claim = claim_of(record)
     work = work_of(claim)
     given = yield from unpack(store, record.at, work.input, work.spill)
@@ -182,6 +185,7 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
         start_id=f"{plan.run}@{now}",
         forked_from=claim.run,
         ordered=work.ordered,
+        starter=starter or work.starter,
     )
     return Claim(
         claim.operation,

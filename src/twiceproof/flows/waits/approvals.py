@@ -150,10 +150,12 @@ def decide(
     shown: str = "",
     mark: str,
     start_id: str = "",
+    person: str = "",
 ) -> Operation[Decided]:
     """Record a decision; the first one counts, and a later one gets the first as its answer.
 
-    `start_id` names the start of the run whose request is decided.
+    `start_id` names the start of the run whose request is decided. `person`: who may not have asked for it, where `by`
+    says more than a name.
     """
     at = request_address(approval)
     wait = Address(at.space, ARRIVAL, _wait_name(at.key))
@@ -161,7 +163,7 @@ def decide(
         record, run, now = yield from _standing(store, at)
         request = request_of(record)
         _refuse_other_shown(request, shown, start_id)
-        _refuse_requester(request, approved, by)
+        _refuse_requester(request, approved, person or by)
         prior = (yield from store.read(wait)).record
         if prior is not None and is_for_run(prior, run):
             return _told(prior, mark)

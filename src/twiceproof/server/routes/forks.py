@@ -47,7 +47,8 @@ async def fork(call: ApiRequest) -> Reply:
     body = call.body_as(ForkBody)
     key, given = validate_key(body.key), validate_key(body.by) if body.by else "http"
     at = await await_(call.existing_run())
-    return await _apply(201, fork_run(call.app.store, at, key, body.step, by=call.principal.name or given))
+    who = call.principal.name
+    return await _apply(201, fork_run(call.app.store, at, key, body.step, by=who or given, starter=who))
 
 
 async def _apply(status: int, operation: Operation[Forked]) -> Reply:

@@ -52,13 +52,15 @@ class Messages(Struct, frozen=True):
 
 
 class MessageDecision(Struct, frozen=True, forbid_unknown_fields=True):
-    """`to`: to which broker or webhook, if the message went to several. `as_new`: resend it with a new key."""
+    """`to`: to which broker or webhook, if the message went to several. `as_new`: resend it with a new key. `state`:
+    the one that was seen; a message that has another one since is left as it is."""
 
     decision: Literal["resend", "drop"]
     to: To = ""
     as_new: bool = False
     note: Note = ""
     by: str = ""
+    state: str = ""
 
 
 class Brokers(Struct, frozen=True):
@@ -109,12 +111,14 @@ async def decide(call: ApiRequest) -> Reply:
     move = partial(resend, as_new=body.as_new) if body.decision == "resend" else drop
     store, tenant, key = call.app.store, call.app.settings.tenant, call.params["key"]
     try:
-        decided = await await_(move(store, tenant, key, by=validate_key(who), target=body.to, note=body.note))
+        asked = move(store, tenant, key, by=validate_key(who), target=body.to, note=body.note, was=body.state)
+        decided = await await_(asked)
     except Misuse:
         return problem(
             409,
             "message-settled",
-            "This cannot be decided in its state: parked messages are resent, parked and pending ones dropped.",
+            "This cannot be decided in its state, or it has changed since you looked: parked messages are resent, "
+            "parked and pending ones dropped.",
             next_move="Look at it: GET /v1/messages/{key}",
         )
     return json_reply(200, msgspec.structs.replace(decided, body=None))

@@ -85,12 +85,14 @@ class Findings(Struct, frozen=True):
 
 
 class FindingBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`until`: with "suppress", for how long ("30d"); "" is for ever."""
+    """`until`: with "suppress", for how long ("30d"); "" is for ever. `state`: the one that was seen; a finding that
+    has another one since is left as it is."""
 
     decision: Literal["acknowledge", "suppress", "resolve"]
     until: Annotated[str, Meta(extra_json_schema=SPAN_OR_NONE)] = ""
     note: Annotated[str, Meta(max_length=2_000)] = ""
     by: str = ""
+    state: str = ""
 
 
 STATES = {"acknowledge": ACKNOWLEDGED, "suppress": SUPPRESSED, "resolve": RESOLVED}
@@ -129,8 +131,11 @@ async def decide(call: ApiRequest) -> Reply:
     if record.state == RESOLVED:
         return problem(409, "resolved", "This finding is resolved already.", next_move="List others: GET /v1/findings")
     state, by = STATES[body.decision], validate_key(who)
-    changed = await await_(change_finding(store, tenant, name, state, by=by, note=body.note, until=until))
-    return json_reply(200, changed)
+    change = change_finding(store, tenant, name, state, by=by, note=body.note, until=until, was=body.state)
+    try:
+        return json_reply(200, await await_(change))
+    except Misuse as error:
+        return problem(409, "finding-changed", str(error), next_move="Look at it: GET /v1/findings/{id}")
 
 
 def _unknown() -> Reply:
@@ -201,7 +206,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         answers={
             200: RouteAnswer("The finding as it is now.", FindingShape),
             404: GONE,
-            409: RouteAnswer("It is resolved already.", None, PROBLEM),
+            409: RouteAnswer("It is resolved already, or in another state than was seen.", None, PROBLEM),
         },
     ),
 )

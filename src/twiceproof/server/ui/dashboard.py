@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
@@ -18,13 +18,13 @@ from ...inbound.reply import PROBLEM, Reply, problem
 from ...operations import await_
 from ...stores.base import Finding
 from ..auth import Access, Peer, allows
-from ..limits import Buckets
+from ..limits import Buckets, ServerLimits
 from ..monitoring import CachedRead
 from ..request import ApiRequest, RequestRefused
 from ..routing import ApiRoute, Handle
 from ..tokens import Principal, Scope, StoreSigner, signer
 from . import template
-from .formatting import command_of
+from .formatting import command_of, href
 from .forms import FormFields, FormOutcome, Submission, api_call, form_token
 from .listing import ActForm, DetailPage, HourBar, Listing, active_filters
 from .live import LiveFeed
@@ -33,6 +33,7 @@ from .session import Sessions, session_name
 __all__ = ["MOST_STEPS", "Dashboard", "PageRequest", "PageSpec", "View"]
 
 LARGEST_FORM = 512 * 1024  # bytes; a result that a person types is small
+MOST_DIGITS = 9  # of a number in an address
 LONGEST_QUERY = 16 * 1024  # characters of an address that are read
 MOST_STEPS = 1_000  # of a run that a page looks through
 EXAMINED_FOR = 300.0  # seconds: a check of a large SQLite file takes some
@@ -76,6 +77,15 @@ SAID = {
     "logout": "You are logged out.",
 }
 
+# What a page says of a problem in place of what a program is told.
+FOR_PEOPLE = {
+    "urn:twiceproof:unauthorized": {
+        "detail": "You are not logged in, or your session has ended. Nothing was done.",
+        "next": "Log in, and send the form again.",
+    },
+    "urn:twiceproof:not-found": {"next": "Look for it by its name, from the page of what needs attention."},
+}
+
 
 class View(Struct, frozen=True):
     """What every template knows: the viewer, their origin, and the page."""
@@ -113,6 +123,11 @@ class PageRequest:
 
     def asked(self, name: str, default: str = "") -> str:
         return self.query.get(name, default)
+
+    def number(self, name: str) -> int:
+        """Return a count or a place in a list; 0 for what is none, or is longer than any."""
+        text = self.asked(name)
+        return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else 0
 
     def param(self, name: str) -> str:
         return self.call.params[name]
@@ -201,6 +216,7 @@ class PageRequest:
     async def submitted(self, act: Callable[[FormFields], Awaitable[FormOutcome]]) -> Reply:
         """Carry out the act of a form, once."""
         fields = FormFields.of(self.call)
+        fields.require_depth(self.dashboard.depth)
         assert self._signing is not None  # noqa: S101 - for mypy: only routes with a form come here
         return await Submission(self.call, fields, self.session, self._signing).run(lambda: act(fields))
 
@@ -254,8 +270,9 @@ class PageSpec(Struct, frozen=True):
 class Dashboard:
     """The pages of one server."""
 
-    def __init__(self, app: App, access: Access, pages: Sequence[PageSpec]) -> None:
+    def __init__(self, app: App, access: Access, pages: Sequence[PageSpec], depth: int = ServerLimits().depth) -> None:
         self.app = app
+        self.depth = depth  # of JSON that is typed into a form, as in a body of the API
         self.access = access
         self.sessions = Sessions(app.store, access, app.clock)
         self.logins = Buckets(LOGINS)
@@ -306,21 +323,29 @@ class Dashboard:
             return self.access.anonymous
         return await self.access.principal(bare, scope, peer)
 
-    def as_page(self, reply: Reply, method: str, root: str, path: str, principal: Principal | None) -> Reply:
-        """Return a problem as a page. Without a session, the page that was asked for comes after the login."""
+    def as_page(self, reply: Reply, method: str, root: str, asked: str, principal: Principal | None) -> Reply:
+        """Return a problem as a page. Without a session, the page that was asked for comes after the login, with its
+        filters.
+        """
         if reply.header("content-type") != PROBLEM:
             return reply
         told = msgspec.json.decode(reply.body)
-        if told["type"] == "urn:twiceproof:unauthorized" and method == "GET":
-            return Reply(303, (("location", f"/login?next={quote(path, safe='')}"),))
+        is_closed = told["type"] == "urn:twiceproof:unauthorized"
+        login = href("login", next=asked)
+        if is_closed and method == "GET":
+            return Reply(303, (("location", login),))
+        told |= FOR_PEOPLE.get(told["type"], {})
         known = principal or self.access.anonymous
         may = frozenset(scope.value for scope in Scope if known.may(scope))
+        path = asked.partition("?")[0]
         view = View(root, path, "", told["title"], known.tenant, known.name, not known.name, may, self.app.clock.now())
+        is_operator = allows(Scope.OPERATOR, known, self.app.settings.tenant)
         body = template.rendered(
             "problem.html",
             view=view,
-            navigation=NAVIGATION if may else (),
+            navigation=(*NAVIGATION, *(OF_OPERATORS if is_operator else ())) if may else (),
             problem=told,
+            login=login if is_closed else "",
             form_token=str,
             asked=defaultdict(str),
         )

@@ -22,6 +22,7 @@ from ...operations import Operation, await_
 from ...records import SELF, Address, Insert, Record, Replace, Written, record_kind
 from ...stores.base import Store
 from .. import problems
+from ..limits import too_deep
 from ..request import ApiRequest, RequestRefused
 from ..tokens import StoreSigner
 
@@ -81,6 +82,12 @@ class FormFields(dict[str, str]):
 
     def all(self, name: str) -> list[str]:
         return [value for known, value in self.pairs if known == name]
+
+    def require_depth(self, most: int) -> None:
+        """Refuse JSON that is nested too deeply, before it is parsed: as in a body of the API."""
+        for _, value in self.pairs:
+            if value.lstrip()[:1] in ("[", "{") and too_deep(value.encode(), most):
+                raise _wrong_form(f"A value is nested deeper than {most} levels.")
 
     @classmethod
     def of(cls, call: ApiRequest) -> FormFields:

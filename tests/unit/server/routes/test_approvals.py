@@ -385,6 +385,35 @@ def test_who_started_a_run_over_http_is_who_asks(app):
     bob("POST", path, word(bob("GET", path), "approve"), 200)
 
 
+def test_a_fork_does_not_hide_who_asks(app):
+    """A person could otherwise cancel what they asked for, fork it, and approve the fork."""
+    shop = Shop(app)
+    shop.to = "bob"
+    ann, bob, cy = Client(app, by="ann"), Client(app, by="bob"), Client(app, by="cy")
+    ann("POST", "/v1/runs/charge_order", 1, 202)
+    app.worker().run(until_idle=True)
+    ann("POST", "/v1/runs/charge_order%2Forder:1/cancel", {}, 200)
+    app.worker().run(until_idle=True)
+    for key, who in (("order:2", ann), ("order:3", bob)):
+        who("POST", "/v1/runs/charge_order%2Forder:1/fork", {"key": key}, 201)
+        app.worker().run(until_idle=True)
+        path = f"/v1/approvals/{shop.id}"
+        who("POST", path, word(who("GET", path), "approve"), 403)
+        cy("POST", path, word(cy("GET", path), "approve"), 200)
+
+
+def test_a_fork_by_nobody_known_is_still_asked_for_by_who_started_it(app):
+    shop = Shop(app)
+    shop.to = "bob"
+    Client(app, by="ann")("POST", "/v1/runs/charge_order", 1, 202)
+    app.worker().run(until_idle=True)
+    app.attach(flow="charge_order", key="order:1").cancel()
+    app.worker().run(until_idle=True)
+    app.fork_run("charge_order/order:1", key="order:2", by="eve")
+    app.worker().run(until_idle=True)
+    assert [one.requester for one in app.approvals()] == ["ann"]
+
+
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "https://hooks.example.com.evil.example", "http://localhost:1"]
 )

@@ -1,12 +1,16 @@
 """Logins, sessions and forms: who sees a page, who may act, and how often an act is done."""
 
+import asyncio
 import re
+from html import unescape
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from tests.unit.server.local_server import HERE
 from twiceproof.errors import Misuse
 from twiceproof.operations import block
+from twiceproof.outbox.pauses import pause_target
 from twiceproof.server.auth import FRESH
 from twiceproof.server.tokens import LOGIN_LASTS, Scope, create_login, revoke_token
 from twiceproof.server.ui.pages import PAGES
@@ -51,6 +55,44 @@ def test_with_a_token_pages_ask_for_a_login_and_lead_back(server, clock):
     clock.advance(FRESH)
     answer = server.call("GET", "/runs")
     assert (answer.status, answer.headers["location"]) == (303, "/login?next=%2Fruns")
+
+
+def test_a_login_leads_back_to_the_page_with_its_filters(server, clock):
+    """A copied address shows the same in a browser that has to log in first."""
+    cookie = login(server, Scope.READ)
+    clock.advance(FRESH)
+    page = "/runs?flow=sync&state=failed&prefix=%C3%A9+%26"
+    led = server.call("GET", page).headers["location"]
+    asked = parse_qs(urlsplit(led).query)
+    assert (urlsplit(led).path, asked) == ("/login", {"next": [page]})
+    shown = server.call("GET", led).body.decode()
+    given = unescape(re.search(r'name="next" value="([^"]+)"', shown)[1])
+    token = server.token(Scope.READ, name="eve")
+    clock.advance(1)
+    answer = server.call("POST", "/login", urlencode({"token": token, "next": given}).encode(), [ORIGIN, FORM])
+    assert (answer.status, answer.headers["location"]) == (303, page)
+    assert server.call("GET", page, headers=[cookie]).status == 200
+
+
+def test_a_form_that_comes_after_the_session_asks_for_a_login_and_leads_back(server, clock):
+    login(server, Scope.READ)
+    clock.advance(FRESH)
+    answer = server.call("POST", "/runs/run_x/settle?open=a", b"form=x", [ORIGIN, FORM])
+    text = unescape(answer.body.decode())
+    assert answer.status == 401 and "your session has ended" in text and "Bearer" not in text
+    assert 'href="/login?next=%2Fruns%2Frun_x%2Fsettle%3Fopen%3Da"' in text
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.method == "POST"], ids=lambda one: one.path)
+def test_the_address_of_a_form_leads_to_the_page_that_has_it(server, page):
+    """By a reload, by a link on the page that tells of a refused form, and after a login."""
+    if any((one.method, one.path) == ("GET", page.path) for one in PAGES):
+        return
+    answer = server.call("GET", address(page), headers=[("accept", "text/html")])
+    assert answer.status == 303
+    led = answer.headers["location"]
+    assert led == "/" or address(page).startswith(f"{led}/")
+    assert server.call("GET", led).status in (200, 404)  # there is such a page, of a thing that may not be there
 
 
 def test_the_cookie_is_not_for_scripts_nor_for_other_sites(server):
@@ -273,6 +315,61 @@ def test_the_stream_is_closed_without_a_session_and_without_the_scope(server, cl
     clock.advance(FRESH)
     assert server.call("GET", "/live").status == 303
     assert server.call("GET", "/live", headers=[cookie]).status == 403
+
+
+def test_why_a_broker_is_paused_is_told_to_the_operator_only(server):
+    """A pause holds for all tenants, and what it says is not theirs."""
+    block(pause_target(server.app.store, "main", by="root", why="10.0.0.7 is down"))
+    ours, theirs = login(server, Scope.READ), login(server, Scope.READ, name="eve", tenant="acme")
+    shown = [b"10.0.0.7 is down" in server.call("GET", "/messages", headers=[one]).body for one in (ours, theirs)]
+    assert shown == [True, False]
+
+
+def test_a_key_whose_run_is_queued_has_not_been_worked_on(server):
+    assert server.call("POST", "/v1/runs/sync", b'{"id":"1"}', [("content-type", "application/json")]).status == 202
+    page = "/keys/sync/order:1"
+    text = [re.sub(r"<[^>]+>", "", server.call("GET", page).body.decode())]
+    server.app.worker().run(until_idle=True)
+    text.append(re.sub(r"<[^>]+>", "", server.call("GET", page).body.decode()))
+    assert ["not worked on yet" in one for one in text] == [True, False]
+    assert ["worked 1×" in one for one in text] == [False, True]
+    assert ["last held by" in one for one in text] == [False, True]
+
+
+async def first_piece(application, headers):
+    """Listen as a browser does, until something is told or the server ends the stream."""
+    told, heard = [], asyncio.Event()
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/live",
+        "raw_path": b"/live",
+        "query_string": b"",
+        "client": ("127.0.0.1", 50_000),
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
+
+    async def receive():
+        if not heard.is_set() and not told:
+            told.append(b"")
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await heard.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            told.append(message["body"])
+            heard.set()
+
+    await asyncio.wait_for(application(scope, receive, send), 20)
+    return told[1]
+
+
+@pytest.mark.parametrize("cookie", [[], [("cookie", f"{SECURE}=of-another-server-on-this-machine")]])
+def test_a_browser_with_another_servers_cookie_is_told_of_changes_too(server, cookie):
+    """Where no token exists. Cookies know no ports: every server on this machine gets those of the others."""
+    assert server.call("GET", "/", headers=cookie).status == 200
+    assert asyncio.run(first_piece(server.application, [HERE, *cookie])).startswith(b"data: {")
 
 
 class Mounted:

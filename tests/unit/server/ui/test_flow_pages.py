@@ -153,6 +153,15 @@ def test_a_person_rolls_back_and_pauses_and_is_named(server, ann):
     assert send(server, "/flows/bill/resume", {}, ann).headers["location"] == "/flows/bill?said=resumed"
 
 
+def test_of_two_who_change_what_is_live_the_second_sees_that_it_has_changed(server: LocalServer, ann: Any) -> None:
+    make_live(server.app.store, BILL)
+    text = server.call("GET", "/flows/bill", headers=[ann]).body.decode()
+    version = unescape(re.findall(r'name="version" value="([^"]+)"', text)[-1])
+    assert send(server, "/flows/bill/pause", {"version": version}, ann).status == 303
+    assert send(server, "/flows/bill/resume", {"version": version}, ann).status == 409
+    assert "Resume" in page(server, "/flows/bill", ann)
+
+
 def test_without_the_scope_nothing_is_changed(server):
     make_live(server.app.store, BILL)
     make_live(server.app.store, CHANGED)

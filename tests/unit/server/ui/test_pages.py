@@ -202,14 +202,26 @@ def test_tiles_say_how_much_was_repeated_and_what_is_stuck():
     assert (blocked.figure, blocked.text) == ("4", "of 2 keys: answered, nothing done twice")
     assert [bar.tone for bar in blocked.bars].count("good") == 1
     assert repeats_tile(RecentlyBlocked([], more=False), 0.0).figure == "0"
-    stuck = stuck_tile({"sync@1": 2}, 1)
+    stuck = stuck_tile({"sync@1": 2}, 1, 0)
     assert (stuck.figure, stuck.text) == ("3", "2 of sync@1: no worker has it; 1 whose holder is gone")
-    assert stuck_tile({}, 0).figure == "none"
+    assert stuck_tile({}, 0, 0).figure == "none"
     assert (
         worker_tile([worker("a@1", "b@1", "c@1", "d@1")], 12.0).text
         == "last report 10 s ago · a@1, b@1, c@1 and 1 more"
     )
     assert worker_tile([worker(gone=True)], 12.0).figure == "none"
+
+
+@pytest.mark.parametrize(
+    ("found", "href"),
+    [
+        (({"sync@1": 1}, 1, 1), "/flows"),
+        (({}, 1, 1), "/runs?state=held"),
+        (({}, 0, 2), "/claims?state=held"),  # calls under @app.once and of the claim service are no runs
+    ],
+)
+def test_what_is_stuck_leads_to_a_list_that_has_it(found, href):
+    assert stuck_tile(*found).href == href
 
 
 def test_hours_are_bars_as_high_as_their_share_and_the_present_one_is_last():

@@ -64,6 +64,7 @@ def test_what_a_template_inserts_is_escaped_and_written_out():
         view=VIEW,
         navigation=(),
         problem={"title": "<b>", "detail": "a\u202eb<script>", "next": "\"'", "type": "t", "status": 400},
+        login="",
         form_token=str,
         asked={},
     ).decode()

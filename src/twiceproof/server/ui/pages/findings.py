@@ -131,6 +131,7 @@ def _form(page: PageRequest, one: FindingShape) -> ui.ActForm:
         "Decide",
         "approve",
         "Acknowledge: it is known. Suppress: do not tell of it again. Resolve: it is in order.",
+        hidden=(("state", one.state),),
         fields=(
             ui.ActField("decision", "Decision", choices=("acknowledge", "suppress", "resolve")),
             ui.ActField("note", "Why"),
@@ -145,7 +146,8 @@ async def decide(page: PageRequest) -> Reply:
 
 async def _decided(page: PageRequest, fields: FormFields) -> FormOutcome:
     name = page.param("id")
-    given = {"decision": fields.get("decision", ""), "note": fields.get("note", ""), **page.acting_as(fields)}
+    given = {"decision": fields.get("decision", ""), "note": fields.get("note", ""), "state": fields.get("state", "")}
+    given |= page.acting_as(fields)
     return await page.by_api(
         reconciliations.decide, {"id": name}, body_with(given), href("findings", name, said="found")
     )

@@ -12,7 +12,7 @@ from ....declared.diff import differences
 from ....declared.model import HttpSpec, ProbeSpec, RemoteSpec, SqlSpec
 from ....declared.promotion import Releaser, pause, rollback
 from ....declared.reading import ReadFlow, read_flow, walk
-from ....declared.releases import FlowRelease, release_of, scenarios_told
+from ....declared.releases import FlowRelease, live_record, release_of, scenarios_told
 from ....declared.views import FlowReleases, ProofShape, ReleaseShape, look_at_releases
 from ....errors import Misuse
 from ....flows.flow import Flow
@@ -97,6 +97,7 @@ class SeenFlow(Struct, frozen=True):
     live: FlowRelease | None
     draft: FlowRelease | None
     file: ReadFlow | None  # that new runs begin on, where it is a file
+    version: str  # of the record that tells what is live
 
     @property
     def is_draft_ahead(self) -> bool:
@@ -106,9 +107,11 @@ class SeenFlow(Struct, frozen=True):
 async def _seen(page: PageRequest) -> SeenFlow:
     name = page.param("name")
     try:
+        record = await await_(live_record(page.store, page.tenant, name))  # first: what is shown is not older
+        version = "" if record is None else record.version
         found = await await_(look_at_releases(page.store, page.tenant, name, most=MOST))
     except Misuse:
-        found = FlowReleases(name, None, None, [], [])
+        version, found = "", FlowReleases(name, None, None, [], [])
     flow = page.app.flows.get(name)
     if flow is None and found.is_empty:
         raise refused(404, "no-such-flow", "There is no such flow.", next_move="List them: /flows")
@@ -116,7 +119,8 @@ async def _seen(page: PageRequest) -> SeenFlow:
     draft = None if found.draft is None else await await_(release_of(page.store, page.tenant, name, found.draft))
     here = released(page.app, name)
     file = None if here is None else here.files.get(name)
-    return SeenFlow(name, found, flow, live, draft, read_flow(live.text) if live is not None and live.text else file)
+    text = "" if live is None else live.text
+    return SeenFlow(name, found, flow, live, draft, read_flow(text) if text else file, version)
 
 
 async def show(page: PageRequest) -> Reply:
@@ -292,18 +296,18 @@ def _acts(page: PageRequest, seen: SeenFlow) -> Iterator[ui.ActForm]:
     live, name = seen.releases.live, seen.name
     if live is None:
         return
-    note = ui.ActField("note", "Why")
+    note, version = ui.ActField("note", "Why"), (("version", seen.version),)
     earlier = tuple(one.release for one in seen.releases.releases if one.release and one.hash != live.hash)[:5]
     if earlier:
         about = "New runs begin on that release at once. Runs under way stay on theirs."
         to = ui.ActField("to", "To", choices=earlier)
         command = page.command("flows", "rollback", name, "--to", earlier[0])
-        yield ui.ActForm(f"{href('flows', name)}/rollback", "Roll back", "release", about, command, (to, note))
+        yield ui.ActForm(f"{href('flows', name)}/rollback", "Roll back", "release", about, command, (to, note), version)
     if live.version:
         return  # a flow in Python runs where its workers are
     verb, about = ("Resume", "Runs begin and continue again.") if live.paused else ("Pause", PAUSED)
     command = page.command("flows", verb.lower(), name)
-    yield ui.ActForm(f"{href('flows', name)}/{verb.lower()}", verb, "release", about, command, (note,))
+    yield ui.ActForm(f"{href('flows', name)}/{verb.lower()}", verb, "release", about, command, (note,), version)
 
 
 PAUSED = "No run begins or continues. What starts runs is still taken in, and waits."
@@ -356,7 +360,10 @@ def _change(verb: str, said: str) -> PageSpec:
 
         async def done(fields: FormFields) -> FormOutcome:
             who = Releaser(page.actor(fields), page.may(Scope.RELEASE))
-            await await_(_changed(page, verb, name, who, fields))
+            try:
+                await await_(_changed(page, verb, name, who, fields))
+            except Misuse as error:
+                raise refused(409, "state-conflict", str(error), next_move="Look at it again.") from None
             return FormOutcome(href("flows", name, said=said))
 
         return await page.submitted(done)
@@ -365,10 +372,10 @@ def _change(verb: str, said: str) -> PageSpec:
 
 
 def _changed(page: PageRequest, verb: str, name: str, who: Releaser, fields: FormFields) -> Operation[Any]:
-    note = fields.get("note", "")
+    note, seen = fields.get("note", ""), fields.get("version", "")
     if verb == "rollback":
-        return rollback(page.store, page.tenant, name, who, to=fields.get("to", ""), note=note)
-    return pause(page.store, page.tenant, name, who, paused=verb == "pause", note=note)
+        return rollback(page.store, page.tenant, name, who, to=fields.get("to", ""), note=note, seen=seen)
+    return pause(page.store, page.tenant, name, who, paused=verb == "pause", note=note, seen=seen)
 
 
 PAGES = (

@@ -143,14 +143,14 @@ def repeats_tile(found: RecentlyBlocked, now: float) -> Tile:
     return Tile("Repeats blocked today", figure, text, "/duplicates?since=24h", "good", hour_bars(found.by_hour, now))
 
 
-def stuck_tile(stranded: Mapping[str, int], lapsed: int) -> Tile:
-    """`stranded`: due runs that no live worker serves, by flow. `lapsed`: runs and claims whose holder is gone."""
-    waiting = sum(stranded.values())
+def stuck_tile(stranded: Mapping[str, int], runs: int, claims: int) -> Tile:
+    """`stranded`: due runs that no live worker serves, by flow. `runs` and `claims`: those whose holder is gone."""
+    waiting, lapsed = sum(stranded.values()), runs + claims
     if not waiting + lapsed:
         return Tile("Stuck", "none", "Every run that is due has a worker.", "/flows")
     told = [f"{count:,} of {name}: no worker has it" for name, count in list(stranded.items())[:REASONS]]
     told += [f"{lapsed:,} whose holder is gone"] if lapsed else []
-    href = "/flows" if waiting else "/runs?state=held"
+    href = "/flows" if waiting else "/runs?state=held" if runs else "/claims?state=held"
     return Tile("Stuck", f"{waiting + lapsed:,}", "; ".join(told), href, "ask")
 
 
@@ -172,13 +172,13 @@ def _tiles(page: PageRequest) -> Operation[list[Tile]]:
     blocked = yield from recently_blocked(store, page.tenant, page.now, since=page.now - DAY, limit=CAPPED)
     tiles = [repeats_tile(blocked, page.now)]
     if page.is_operator:  # workers serve all tenants
-        lapsed = 0
+        lapsed = []
         for kind in (RUN, CLAIM):
             held = (
                 yield from store.scan(kind, state=HELD, newest=False, limit=FEWER)
             ).records  # the oldest: those that are stuck
-            lapsed += sum(is_lapsed(one, page.now) for one in held)
-        tiles.append(stuck_tile((yield from stranded(store, most=FEWER)), lapsed))
+            lapsed.append(sum(is_lapsed(one, page.now) for one in held))
+        tiles.append(stuck_tile((yield from stranded(store, most=FEWER)), *lapsed))
         tiles.append(worker_tile((yield from list_workers(store)), page.now))
     return tiles
 

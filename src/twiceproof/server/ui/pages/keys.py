@@ -124,7 +124,7 @@ async def _released(page: PageRequest, fields: FormFields) -> FormOutcome:
     if fields.get("version") != records.record.version:
         raise refused(409, "changed", "This has changed since you looked.", next_move="Look at it again.")
     try:
-        await await_(ClaimManager(page.store).free(records.at, by=page.actor(fields)))
+        await await_(ClaimManager(page.store).free(records.at, by=page.actor(fields), version=records.record.version))
     except Misuse as error:
         raise refused(
             409, "still-held", f"The claim was not released: {error}", next_move="Look at it again."

@@ -57,7 +57,7 @@ def message_rows(found: list[MessageShape]) -> list[ui.ListingRow]:
 
 def acts_of(one: MessageShape, command: Callable[..., str]) -> list[ui.ActForm]:
     """Return what may be done with a message in its state."""
-    note, hidden = (ui.ActField("note", "Why"),), (("to", one.target),)
+    note, hidden = (ui.ActField("note", "Why"),), (("to", one.target), ("state", one.state))
     address, to = href("messages", one.key), ("--to", one.target)
     found = []
     if one.state == "parked":
@@ -88,9 +88,8 @@ async def listed(page: PageRequest) -> Reply:
         )
     except Misuse as error:
         raise refused(400, "bad-query", str(error), next_move="Remove this filter.") from None
-    pauses = [
-        f"{one.target} is paused: {one.why or 'no reason given'}" for one in await await_(list_pauses(page.store))
-    ]
+    paused = await await_(list_pauses(page.store)) if page.is_operator else []  # a pause holds for all tenants
+    pauses = [f"{one.target} is paused: {one.why or 'no reason given'}" for one in paused]
     made = ui.Listing("Messages", COLUMNS, message_rows(found), EMPTY, FILTERS, note="; ".join(pauses))
     return page.listing("Messages", made, ("messages", "list"), "/v1/messages")
 
@@ -139,7 +138,7 @@ def _decide(decision: str, said: str) -> PageSpec:
         name = page.param("key")
 
         async def done(fields: FormFields) -> FormOutcome:
-            given = {"decision": decision, "to": fields.get("to", ""), "note": fields.get("note", "")}
+            given = {"decision": decision, **{one: fields.get(one, "") for one in ("to", "note", "state")}}
             back = href("messages", name, to=fields.get("to", ""), said=said)
             return await page.by_api(
                 messages.decide, {"key": name}, body_with({**given, **page.acting_as(fields)}), back

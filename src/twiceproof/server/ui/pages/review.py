@@ -21,7 +21,7 @@ from ..dashboard import PageRequest, PageSpec, refused
 from ..formatting import href
 from ..forms import FormFields, FormOutcome, body_with
 from .runs import RunRow, row_of
-from .several import leftovers, listed_items, ticked
+from .several import beyond, leftovers, listed_items, ticked
 
 __all__ = ["PAGES", "ReviewGroup", "grouped"]
 
@@ -92,8 +92,9 @@ async def confirm_group(page: PageRequest) -> Reply:
     title, text = VERDICTS[verdict]
     return page.show(
         "alike.html",
-        f"{title}: {len(rows)} runs",
+        f"{title}: {len(rows)} {'run' if len(rows) == 1 else 'runs'}",
         rows=rows,
+        beyond=beyond(page),
         back="/review",
         action="/review/alike",
         verdict=verdict,
@@ -147,9 +148,10 @@ async def _settle(page: PageRequest, fields: FormFields, name: str, version: str
 
 async def told(page: PageRequest) -> Reply:
     """Report which of the ticked runs were settled, and which were not because they had changed."""
-    done, left = page.asked("done"), await leftovers(page)
-    count = int(done) if done.isdecimal() else 0
-    return page.show("settled.html", "Settled", done=count, word="settled", left=left, back=("Review", "/review"))
+    left = await leftovers(page)
+    return page.show(
+        "settled.html", "Settled", done=page.number("done"), word="settled", left=left, back=("Review", "/review")
+    )
 
 
 PAGES = (

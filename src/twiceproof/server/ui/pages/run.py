@@ -238,7 +238,7 @@ async def show(page: PageRequest) -> Reply:
 async def _page(page: PageRequest, whole: WholeRun, status: int = 200, changed: dict[str, str] | None = None) -> Reply:
     run = whole.run
     base = href("runs", run.run)
-    state, start = page.asked("steps"), int(page.asked("from") or 0) if page.asked("from").isdecimal() else 0
+    state, start = page.asked("steps"), page.number("from")
     those = [step for step in ordered(whole.steps) if state in ("", step.state)]
     bars, ticks = time_line(whole.steps, page.now)
     part = those[start : start + STEPS]
@@ -426,7 +426,8 @@ async def fork(page: PageRequest) -> Reply:
     async def done(fields: FormFields) -> FormOutcome:
         at = await await_(page.call.existing_run())
         key, step = fields.get("key", "").strip(), fields.get("step", "").strip()
-        made = await await_(fork_run(page.store, at, key, step, by=page.actor(fields)))
+        starter = page.call.principal.name
+        made = await await_(fork_run(page.store, at, key, step, by=page.actor(fields), starter=starter))
         return FormOutcome(href("runs", made.run, said="forked"))
 
     return await page.submitted(done)

@@ -16,7 +16,7 @@ from ..formatting import href
 from ..forms import FormFields, FormOutcome, body_with
 from .runs import RunRow, row_of
 
-__all__ = ["MOST", "PAGES", "leftovers", "listed_items", "ticked"]
+__all__ = ["MOST", "PAGES", "beyond", "leftovers", "listed_items", "ticked"]
 
 MOST = 100  # that one form is about
 
@@ -36,11 +36,16 @@ VERBS = {
 }
 
 
+def beyond(page: PageRequest) -> int:
+    """Return how many more runs were ticked than one form is about."""
+    return max(0, sum(name == "run" for name, _ in page.pairs) - MOST)
+
+
 async def ticked(page: PageRequest) -> list[dict[str, Any]]:
     """Return the ticked runs as they are now, each with the version that is shown."""
-    names = [value for name, value in page.pairs if name == "run"][:MOST]
+    names = [value for name, value in page.pairs if name == "run"]
     rows: list[dict[str, Any]] = []
-    for name in names:
+    for name in names[:MOST]:
         whole = await page.run_with_steps(name)
         if whole is not None:
             unknown = [step.name for step in whole.steps if step.state == "unknown"]
@@ -80,6 +85,7 @@ async def ask(page: PageRequest) -> Reply:
         "alike.html",
         f"{verb.title} {len(rows)} {word}?",
         rows=rows,
+        beyond=beyond(page),
         back="/runs",
         action=page.call.path,
         verdict="",
@@ -113,10 +119,10 @@ async def _acted(page: PageRequest, verb: SeveralVerb, fields: FormFields) -> Fo
 
 
 async def told(page: PageRequest) -> Reply:
-    verb, done = _verb(page), page.asked("done")
-    count = int(done) if done.isdecimal() else 0
-    left = await leftovers(page)
-    return page.show("settled.html", verb.title, done=count, word=verb.done, left=left, back=("Runs", "/runs"))
+    verb, left = _verb(page), await leftovers(page)
+    return page.show(
+        "settled.html", verb.title, done=page.number("done"), word=verb.done, left=left, back=("Runs", "/runs")
+    )
 
 
 PAGES = (

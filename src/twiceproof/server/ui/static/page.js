@@ -2,6 +2,10 @@
 const root = document.documentElement;
 root.classList.add("scripted");
 
+// On a narrow page the places are one line that scrolls: the present one is in view.
+const here = document.querySelector(".places [aria-current]");
+if (here) here.closest("ul").scrollLeft = here.offsetLeft - here.closest("ul").offsetLeft - 40;
+
 // -- times: UTC, local or ago, everywhere at once, and remembered --------------------------------
 const zones = document.querySelector("[data-zone]");
 const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
