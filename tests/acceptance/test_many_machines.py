@@ -151,7 +151,7 @@ def test_galera_of_which_a_node_is_killed_loses_nothing(capsys):
             nodes = cluster.start().nodes
         except Unavailable as error:
             pytest.skip(str(error))
-        name = nodes[0].create_database().rpartition("/")[2]
+        name = cluster.create_database()
         addresses = [stack.enter_context(FaultProxy(node.host, node.port)) for node in nodes]
         apps = [App(address.url(node.url(name))) for address, node in zip(addresses, nodes, strict=True)]
 

@@ -75,9 +75,8 @@ def place_of(store: str, servers: MoreServers, here: Path) -> Iterator[Place]:
     elif store == "mariadb":
         yield MariadbPlace(servers.mariadb.create_database(), here)
     elif store == "galera":
-        nodes = servers.galera.nodes
-        name = nodes[0].create_database().rpartition("/")[2]
-        yield GaleraPlace(" ".join(node.url(name) for node in nodes), here)
+        name = servers.galera.create_database()
+        yield GaleraPlace(" ".join(node.url(name) for node in servers.galera.nodes), here)
     else:
         yield RowsPlace(_rows_url(store, servers), here)
 

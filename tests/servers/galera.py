@@ -72,6 +72,16 @@ class GaleraCluster:
         self.nodes[0].first = False  # started again, it joins the others
         return self
 
+    def create_database(self) -> str:
+        """A fresh, empty database, when every node has it; returns its name."""
+        name = self.nodes[0].create_database().rpartition("/")[2]
+        for node in self.nodes[1:]:
+            with node.connect() as db, db.cursor() as cursor:
+                cursor.execute("SET SESSION wsrep_sync_wait = 1")  # a look waits for what other nodes have acknowledged
+                if not cursor.execute("SHOW DATABASES LIKE %s", (name,)):
+                    raise StartFailed(f"{name} is not there on every node")
+        return name
+
     def await_size(self, size: int, *nodes: GaleraNode) -> None:
         until = time.monotonic() + PATIENCE
         for node in nodes:

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 def urls(galera_cluster):
     """One database for all tests: making one takes longer than most of them."""
     nodes = galera_cluster.nodes
-    name = nodes[0].create_database().rpartition("/")[2]
+    name = galera_cluster.create_database()
     MariadbEngine(nodes[0].url(name)).close()
     return [node.url(name) for node in nodes]
 

@@ -19,7 +19,7 @@ TURN = "INSERT INTO twiceproof_migrations VALUES (0, CONCAT('another ', UNIX_TIM
 
 @pytest.fixture
 def urls(galera_cluster):
-    name = galera_cluster.nodes[0].create_database().rpartition("/")[2]
+    name = galera_cluster.create_database()
     return [node.url(name) for node in galera_cluster.nodes]
 
 

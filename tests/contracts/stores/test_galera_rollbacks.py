@@ -29,7 +29,7 @@ PUT_OFF = ("UPDATE twiceproof_records SET version = version + 1, due_at = due_at
 
 @pytest.fixture(scope="module")
 def database(galera_cluster):
-    return galera_cluster.nodes[0].create_database().rpartition("/")[2]
+    return galera_cluster.create_database()
 
 
 @pytest.fixture

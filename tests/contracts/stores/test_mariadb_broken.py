@@ -17,12 +17,13 @@ class IsolationMisread(MariadbEngine):
     def __init__(self, url):
         super().__init__(url)
         dial = self._reads._connect
-        old = SESSION.replace("autocommit = 1", "autocommit = 0").replace("READ-COMMITTED", "REPEATABLE-READ")
+        ours, planted = (b"autocommit = 1", b"READ-COMMITTED"), (b"autocommit = 0", b"REPEATABLE-READ")
+        assert all(setting in SESSION.encode() for setting in ours)
 
         def dialled():
             db = dial()
             query = db.query
-            db.query = lambda text: query(text.replace(SESSION.encode(), old.encode()))
+            db.query = lambda text: query(text.replace(ours[0], planted[0]).replace(ours[1], planted[1]))
             return db
 
         self._reads._connect = dialled

@@ -28,7 +28,7 @@ def cluster(galera_cluster):
 
 @pytest.fixture
 def stores(cluster):
-    name = cluster.nodes[0].create_database().rpartition("/")[2]
+    name = cluster.create_database()
     made = [GroupedStore(MariadbEngine(node.url(name)), patience=20.0) for node in cluster.nodes]
     yield made
     for store in made:
@@ -162,10 +162,10 @@ def test_a_step_does_not_land_after_a_take_over_on_another_node(stores):
         assert isinstance(again, Conflict)
 
 
-def step_after_take_over(cluster, stores, monkeypatch):
+def step_after_take_over(cluster, stores, monkeypatch, name="slow"):
     """The answer to a step whose run is taken over, on another node, between the look and the commit. That node commits
     a large transaction first, so that the step's own node comes to the take-over only after it has sent its commit."""
-    held = stores[0].write(Insert(at("slow", "run"), "", draw=True)).block()
+    held = stores[0].write(Insert(at(name, "run"), "", draw=True)).block()
     engine = stores[1].engine
     writes, taken = engine.sql.writes, []
     large = cluster.nodes[2].connect(stores[0].engine._database)
@@ -173,16 +173,16 @@ def step_after_take_over(cluster, stores, monkeypatch):
     def overtaken(strict):
         if not taken:
             large.commit()
-            taken.append(stores[2].write(Replace(at("slow", "run"), "", fence=held.fence, draw=True)).block())
+            taken.append(stores[2].write(Replace(at(name, "run"), "", fence=held.fence, draw=True)).block())
         return writes(strict)
 
-    monkeypatch.setattr(engine.sql, "writes", overtaken)
-    monkeypatch.setattr(engine, "_commit", engine._commit_slowly)
-    with large, large.cursor() as cursor:
-        cursor.execute("CREATE TABLE large (n INT PRIMARY KEY) ENGINE=InnoDB")
+    with large, large.cursor() as cursor, monkeypatch.context() as patched:
+        patched.setattr(engine.sql, "writes", overtaken)
+        patched.setattr(engine, "_commit", engine._commit_slowly)
+        cursor.execute("CREATE OR REPLACE TABLE large (n INT PRIMARY KEY) ENGINE=InnoDB")
         large.begin()
         cursor.execute(f"INSERT INTO large SELECT seq FROM seq_1_to_{LARGE}")
-        answer = stores[1].write(*checked("slow", held, "step")).block()
+        answer = stores[1].write(*checked(name, held, "step")).block()
     assert isinstance(taken[0], Written)
     return answer
 
@@ -192,9 +192,10 @@ def test_a_run_taken_over_between_look_and_commit_is_noticed(cluster, stores, mo
 
 
 def test_a_planted_check_that_writes_nothing_is_not_noticed_by_the_cluster(cluster, stores, monkeypatch):
-    """The control: the step lands behind the take-over."""
+    """The control: the step lands behind the take-over, unless its node has applied that in time by chance."""
     monkeypatch.setattr(LedgerSql, "_checks", lambda self, batches: [])
-    assert isinstance(step_after_take_over(cluster, stores, monkeypatch), Written)
+    answers = (step_after_take_over(cluster, stores, monkeypatch, f"slow {nth}") for nth in range(10))
+    assert any(isinstance(answer, Written) for answer in answers)
 
 
 def test_fences_of_a_key_grow_whichever_node_draws_them(stores):

@@ -74,9 +74,8 @@ def _urls(trial: Trial, store: str, here: str) -> list[str]:
     if store == "mariadb":
         return [trial.mariadb.create_database()]
     if store == "galera":
-        nodes = trial.galera.nodes
-        name = nodes[0].create_database().rpartition("/")[2]
-        return [node.url(name) for node in nodes]
+        name = trial.galera.create_database()
+        return [node.url(name) for node in trial.galera.nodes]
     if store == "etcd":
         prefix = token_hex(6)
         return [f"etcd://{member.host}:{member.port}/{prefix}" for member in trial.etcd.members]
