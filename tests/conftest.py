@@ -51,6 +51,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         shutil.rmtree(session.config._tmp_path_factory.getbasetemp(), ignore_errors=True)  # type: ignore[attr-defined]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of brokers come first: they wait for most of their time. At the end they would wait on an idle machine."""
+    items.sort(key=lambda item: "contracts/brokers" not in item.nodeid)
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: no collection need look at them.
 

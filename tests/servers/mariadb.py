@@ -66,7 +66,9 @@ class MariadbServer(ServerProcess):
         return f"mariadb://root@{self.host}:{self.port}/{database}"
 
     def connect(self, database: str | None = None) -> "pymysql.Connection[Any]":
-        return pymysql.connect(host=self.host, port=self.port, user="root", database=database, autocommit=True)
+        return pymysql.connect(
+            host=self.host, port=self.port, user="root", database=database, autocommit=True, ssl_disabled=True
+        )
 
     def create_database(self) -> str:
         """A fresh, empty database whose texts are compared to the letter; returns its URL."""

@@ -261,7 +261,7 @@ MYSQL_OPTIONS = ("unix_socket", "ssl_ca")
 
 def _mysql(url: str, parts: SplitResult, port: int | None) -> Callable[[], Any]:
     try:
-        import pymysql
+        from ..stores.mariadb.connection import DriverConnection
     except ImportError:
         raise _extra("PyMySQL", "mariadb") from None
     options: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -279,7 +279,7 @@ def _mysql(url: str, parts: SplitResult, port: int | None) -> Callable[[], Any]:
     }
     waits: dict[str, Any] = {"connect_timeout": 10, "read_timeout": PATIENCE, "write_timeout": PATIENCE}
     session: dict[str, Any] = {"charset": "utf8mb4", "autocommit": True, "init_command": STRICT}
-    return lambda: pymysql.connect(**where, **options, **waits, **session)
+    return lambda: DriverConnection(**where, **options, **waits, **session)
 
 
 def _extra(package: str, extra: str) -> Misuse:

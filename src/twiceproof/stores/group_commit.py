@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupCommitter", "Interrupted", "PendingCommit"]
 
-
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
 
@@ -394,16 +393,17 @@ class GroupCommitter(Generic[I, A]):
     def _pick(self, most: int) -> list[PendingCommit[I, A]]:
         """As many as may share a group, moved to the front of the queue in their order."""
         group: list[PendingCommit[I, A]] = []
-        rest: list[PendingCommit[I, A]] = []
+        left: list[PendingCommit[I, A]] = []
         seen: set[Hashable] = set()
-        for pending in self._queue:
+        for pending in self._queue:  # no further than needed: there may be a hundred thousand
+            if len(group) == most:
+                break
             values = () if self._separate_by is None else self._separate_by(pending.item)
-            if len(group) == most or not seen.isdisjoint(values):
-                rest.append(pending)
-            else:
-                seen.update(values)
-                group.append(pending)
-        self._queue = deque([*group, *rest])
+            fits = seen.isdisjoint(values)
+            (group if fits else left).append(pending)
+            seen.update(values if fits else ())
+        if left:
+            self._queue = deque([*group, *left, *list(self._queue)[len(group) + len(left) :]])
         return group
 
     def _finish(self, group: list[PendingCommit[I, A]], answers: Sequence[Any]) -> None:

@@ -28,7 +28,16 @@ from ..base import (
     indexed_by_time,
     soonest,
 )
-from .connection import HELD, MISFITTING, TOO_LARGE, TRANSIENT, MariadbConnection, MariadbRefusal, named
+from .connection import (
+    HELD,
+    MISFITTING,
+    TOO_LARGE,
+    TRANSIENT,
+    DriverConnection,
+    MariadbConnection,
+    MariadbRefusal,
+    named,
+)
 from .doctor import MariadbSettings, examine, refuse_unsafe, refuse_unsafe_tables, restored, tables
 from .join import MariadbJoins
 from .primary import MariadbPrimary
@@ -105,7 +114,7 @@ class MariadbEngine:
         self.joins = MariadbJoins(self._parameters, clock, self._side.ask, self.sql, patience=PATIENCE)
 
     def _dial(self, patience: float) -> Callable[[], pymysql.Connection[Any]]:
-        return lambda: pymysql.connect(
+        return lambda: DriverConnection(
             **self._parameters,
             connect_timeout=5,
             read_timeout=patience,

@@ -22,7 +22,7 @@ from ..base import SpaceBusy
 from ..user_drivers import BlockingDriver, Driver, in_percent
 from ..user_transaction import TransactionEnded
 from ..waiting import held_elsewhere
-from .connection import DEADLOCK, HELD, MISFITTING
+from .connection import DEADLOCK, HELD, MISFITTING, DriverConnection
 from .rows import (
     STEP,
     LedgerSql,
@@ -64,7 +64,7 @@ class MariadbJoins:
         self._stamp = sql.stamp[0]
 
     def connect(self, *, awaited: bool) -> Any:
-        return pymysql.connect(**self._parameters, charset="utf8mb4", autocommit=False, init_command=READ_COMMITTED)
+        return DriverConnection(**self._parameters, charset="utf8mb4", autocommit=False, init_command=READ_COMMITTED)
 
     def is_own(self, driver: Driver) -> Operation[bool]:
         whose = f"SELECT {self._where}, CURRENT_USER()"
