@@ -299,6 +299,8 @@ class MariadbEngine:
     def _scan_prefix(self, asked: MariadbPrefixScan) -> Page:
         ((now,),), rows = self._side.ask(self.sql.clock(), asked.rows())
         border = self._side.ask(asked.border())[0] if asked.is_short(rows) else ()
+        if border:
+            ((now,),), rows = self._side.ask(self.sql.clock(), asked.rows(border[0]))
         return asked.page(rows, border, now)
 
     def _now(self, link: MariadbConnection) -> float:
