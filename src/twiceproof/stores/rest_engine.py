@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 from zlib import crc32
 
@@ -35,6 +35,7 @@ from ..records import (
     Written,
 )
 from .base import SPACE_BUSY, Disconnected, Finding, SpaceBusy, fits
+from .rows.table import closed
 from .service_rows import RowRefused, RowService, ServiceRow, address_column, as_text, of_text, row_key, short
 
 __all__ = ["RestEngine"]
@@ -112,7 +113,10 @@ class RestEngine:
             return [self._land_or_error(batch) for batch in batches]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AT_ONCE, "twiceproof-rows")
-        return list(self._pool.map(self._land_or_error, batches))
+        try:
+            return list(self._pool.map(self._land_or_error, batches))
+        except CancelledError:
+            raise closed(sent=True) from None  # others of them were under way
 
     def _land_or_error(self, batch: Batch) -> Outcome | SpaceBusy | Exception:
         try:
