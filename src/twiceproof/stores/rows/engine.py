@@ -15,7 +15,7 @@ from ..base import MOST_LOOKED_AT, Disconnected, Finding, SpaceBusy
 from .commits import KnownRows, RowCommitter, live
 from .due import DueRows
 from .row import LaneCount, kind_prefix, lane_of, place_of_record, space_prefix, stamp_of
-from .server_clock import Numbers, ServerClock
+from .server_clock import LEASE_MARGIN, Numbers, ServerClock
 from .table import ABSENT, Change, LaneRow, Place, SortedTable, Throttled
 
 __all__ = ["META", "UNRELIABLE", "RowEngine", "clock_finding", "lanes_finding", "reading", "settings_written"]
@@ -55,6 +55,7 @@ class RowEngine:
     newest_first = False
     one_per_space = True
     remote = True
+    lease_margin = LEASE_MARGIN
     body_limit: int
     most_bytes = 0  # that one transaction takes
 
