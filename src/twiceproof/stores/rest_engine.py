@@ -44,6 +44,7 @@ RESOLUTION = 1.0  # seconds: the services' times have no fraction
 SLACK = 60.0  # seconds by which the column `due` may be wrong
 TRIES = 5
 MOST_SEEN = 20_000
+NO_KEY = "no;such;key"
 AT_ONCE = 8
 
 
@@ -235,6 +236,10 @@ class RestEngine:
             raise BadWrite(f"A body of {len(text):,} characters is more than this store takes; shorten it.")
         return text
 
+    def ask_time(self) -> None:
+        """Learn the service's time, before the first write puts an estimate of it into the column `due`."""
+        self._find(NO_KEY)
+
     def _estimate(self) -> float:
         """Estimate the service's time."""
         return self._clock.now() + self._skew
@@ -244,6 +249,7 @@ class RestEngine:
     def _find(self, key: str) -> tuple[ServiceRow | None, float]:
         """Return a row and the time, less the fractions that the service's stamps lack: no lease ends too early."""
         row, now = self._service.find(key)
+        self._skew = now - self._clock.now()
         if row is None:
             self._forget(key)
         else:

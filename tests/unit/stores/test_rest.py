@@ -87,6 +87,17 @@ def test_a_write_that_was_given_up_on_its_way_may_have_been_done(place, status):
     assert isinstance(landed, Written) and store.read(AT).block().record.fence == landed.fence
 
 
+def test_the_first_write_sorts_by_the_services_time_whatever_this_machines_clock_says(place):
+    simulator, _, clock, _ = place
+    wrong = ManualClock()
+    wrong.set_wall(3_600.0)
+    other = (dataverse_engine if isinstance(simulator, DataverseSimulator) else list_engine)(simulator, wrong)
+    other.commit([Batch([Insert(AT, "", queue="q", due_in=5.0)], "n")])
+    (row,) = other.rows.waiting("claim", None, 10).rows
+    assert abs(row.values["due"] - (clock.now() + 5.0)) < 3.0
+    other.close()
+
+
 def test_a_busy_server_that_says_when_to_come_back_has_done_nothing():
     clock = ManualClock()
     with sharepoint(clock) as simulator:
