@@ -72,6 +72,7 @@ class ClaimManager:
     def __init__(self, store: Store, *, clock: Clock = system_clock, blobs: BlobStore | None = None) -> None:
         self.store = store
         self.clock = clock
+        self._margin: float = getattr(store, "lease_margin", 0.0)  # by which processes may differ about a lease's end
         self.blobs = blobs  # where the large values of runs are kept; None: in the store
         self.duplicates = Duplicates(clock=clock)  # counts every duplicate that is answered without doing the work
 
@@ -147,7 +148,7 @@ class ClaimManager:
     def _won(self, request: ClaimRequest, move: BeginClaim | ParkClaim, written: Written, sent: float) -> TakeOutcome:
         if isinstance(move, ParkClaim):
             return InReview(move.reason, request.run, written.now)
-        deadline = sent + request.lease
+        deadline = self._deadline(sent, request.lease)
         return Held(
             request.at,
             written.fence,
@@ -159,6 +160,10 @@ class ClaimManager:
             move.write.queue,
             written.now,
         )
+
+    def _deadline(self, sent: float, lease: float) -> float:
+        """When the holder stops, by this machine's monotonic clock: before another process may find the lease over."""
+        return sent + lease - min(self._margin, lease / 2)
 
     def _give_back(self, request: ClaimRequest, before: Found, error: BaseException) -> Operation[None]:
         """Withdraw a take that was cancelled. A store error must not replace the cancellation, which would be lost."""
@@ -197,7 +202,7 @@ class ClaimManager:
             again = Replace(held.at, None, HELD, fence=held.fence, lease=span, queue=held.queue, due_in=due_in)
             written = yield from self.store.write(again)
             if isinstance(written, Written):
-                return structs.replace(held, lease=span, deadline=sent + span)
+                return structs.replace(held, lease=span, deadline=self._deadline(sent, span))
             if not interrupt_requested(written.found, held):
                 return _lost(written.found)
             held = structs.replace(held, fence=written.found.fence)

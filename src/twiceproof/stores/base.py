@@ -145,7 +145,8 @@ class Engine(Protocol):
     long callers may wait without looking (None: it is notified of every change). One whose records can be read before
     they are as durable as acknowledged ones has `confirm()`, which returns when all that could be read is. One whose
     records take less than `validate.MOST_BODY` says how many bytes in `body_limit`; one that lands batches of several
-    spaces sets `links_spaces`. For speed alone, an engine may have `beside(spaces, kinds, limit)`, which reads many
+    spaces sets `links_spaces`. One that estimates its service's time says in `lease_margin` by how many seconds two
+    processes may differ. For speed alone, an engine may have `beside(spaces, kinds, limit)`, which reads many
     spaces at once, and may be `instant` (a commit waits for no server or disk, so that even an event loop may do it
     itself) or `remote` (a commit is mostly a server's work, and the callers run meanwhile).
     """

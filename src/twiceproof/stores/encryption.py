@@ -24,7 +24,6 @@ from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcom
 from .base import Engine, Finding, SpaceBusy, all_beside
 from .user_drivers import Driver
 from .user_transaction import Joins
-from .validate import MOST_BODY
 
 __all__ = ["PLAIN", "EncryptedEngine", "Keyring", "as_keyring", "key_id_of"]
 
@@ -165,7 +164,6 @@ def _invalid_tag() -> type[Exception]:
 
 log = logging.getLogger("twiceproof")
 
-SEAL = 200  # bytes that sealing adds, beside the third of base64
 SHARED = "~"  # how the spaces begin that are no tenant's own
 
 
@@ -176,8 +174,6 @@ class EncryptedEngine:
         self.inner = inner
         self.keyring = keyring
         self.batch_limit = inner.batch_limit
-        inner_limit: int = getattr(inner, "body_limit", MOST_BODY)
-        self.body_limit = inner_limit if inner_limit == MOST_BODY else inner_limit * 3 // 4 - SEAL
         self.group_limit = inner.group_limit
         self.reads_first = inner.reads_first
         self.best_effort = inner.best_effort

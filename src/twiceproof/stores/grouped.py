@@ -54,6 +54,7 @@ class GroupedStore:
         self.best_effort = engine.best_effort
         self.newest_first = engine.newest_first
         self.links_spaces: bool = getattr(engine, "links_spaces", False)
+        self.lease_margin: float = getattr(engine, "lease_margin", 0.0)
         self.joins: Joins | None = getattr(engine, "joins", None)  # SQL engines can write in a user's transaction
         self._reads_here = engine.reads_first
         self.changes = ChangeNotifier()

@@ -20,7 +20,7 @@ from ..clock import Clock, jitter
 from ..errors import Misuse, StoreError, StoreUnavailable
 from ..secret import env
 from .base import Disconnected
-from .rows.table import UNANSWERED
+from .rows.table import UNANSWERED, closed
 
 __all__ = ["RestAnswer", "RestClient", "ServiceUrl", "SignIn", "quoted_text"]
 
@@ -146,10 +146,12 @@ class RestClient:
         self._left.append(self._pool)
         self._mutex, self._pool = threading.Lock(), None
         self._token, self._token_until = "", 0.0
+        self._closed = False
         self._quiet_until = 0.0  # when the service accepts requests again, by the monotonic clock
 
     def close(self) -> None:
         with self._mutex:
+            self._closed = True
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
@@ -260,6 +262,8 @@ class RestClient:
         import httpcore2
 
         with self._mutex:
+            if self._closed:
+                raise closed()
             if self._pool is None:
                 self._pool = httpcore2.ConnectionPool(max_connections=MOST_CONNECTIONS, keepalive_expiry=5.0, retries=0)
             return self._pool

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 from zlib import crc32
 
@@ -35,6 +35,7 @@ from ..records import (
     Written,
 )
 from .base import SPACE_BUSY, Disconnected, Finding, SpaceBusy, fits
+from .rows.table import closed
 from .service_rows import RowRefused, RowService, ServiceRow, address_column, as_text, of_text, row_key, short
 
 __all__ = ["RestEngine"]
@@ -43,6 +44,7 @@ RESOLUTION = 1.0  # seconds: the services' times have no fraction
 SLACK = 60.0  # seconds by which the column `due` may be wrong
 TRIES = 5
 MOST_SEEN = 20_000
+NO_KEY = "no;such;key"
 AT_ONCE = 8
 
 
@@ -112,7 +114,10 @@ class RestEngine:
             return [self._land_or_error(batch) for batch in batches]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AT_ONCE, "twiceproof-rows")
-        return list(self._pool.map(self._land_or_error, batches))
+        try:
+            return list(self._pool.map(self._land_or_error, batches))
+        except CancelledError:
+            raise closed(sent=True) from None  # others of them were under way
 
     def _land_or_error(self, batch: Batch) -> Outcome | SpaceBusy | Exception:
         try:
@@ -231,6 +236,10 @@ class RestEngine:
             raise BadWrite(f"A body of {len(text):,} characters is more than this store takes; shorten it.")
         return text
 
+    def ask_time(self) -> None:
+        """Learn the service's time, before the first write puts an estimate of it into the column `due`."""
+        self._find(NO_KEY)
+
     def _estimate(self) -> float:
         """Estimate the service's time."""
         return self._clock.now() + self._skew
@@ -240,6 +249,7 @@ class RestEngine:
     def _find(self, key: str) -> tuple[ServiceRow | None, float]:
         """Return a row and the time, less the fractions that the service's stamps lack: no lease ends too early."""
         row, now = self._service.find(key)
+        self._skew = now - self._clock.now()
         if row is None:
             self._forget(key)
         else:

@@ -42,6 +42,7 @@ def test_other_errors_say_what_happened():
     assert isinstance(meaning(error(400, "EntityTooLarge")), BadWrite)
     assert "credentials" in str(meaning(error(403, "AuthenticationFailed")))
     assert type(meaning(error(400, "Unheard"))) is StoreError
+    assert type(meaning(error(409, "TableBeingDeleted"))) is StoreError  # no look at the rows would help
     assert "az login" in str(meaning(ClientAuthenticationError("DefaultAzureCredential failed to retrieve a token")))
 
 

@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 
 from tests.contracts.stores.row_places import PLACES
 from twiceproof.errors import BadWrite, Misuse, StoreError, StoreUnsafe
+from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Insert
 from twiceproof.stores.base import Disconnected, NoLedger
 from twiceproof.stores.dynamodb.connection import DynamoTable, meaning
@@ -237,6 +238,40 @@ def test_without_create_nothing_is_made(dynamodb_url):
         open_store(dynamodb_url, create=False)
     open_store(dynamodb_url).close()
     open_store(dynamodb_url, create=False).close()
+
+
+@pytest.mark.server
+def test_a_table_that_another_process_is_creating_is_waited_for(dynamodb_url, monkeypatch):
+    """The service describes it at once, and says that it does not exist to all who read it."""
+    open_store(dynamodb_url).close()
+    ask, looks = DynamoTable.ask, []
+
+    def creating(table, verb, **wanted):
+        looks.append(verb)
+        if verb == "describe_table" and looks.count(verb) < 3:
+            answer = ask(table, verb, **wanted)
+            return {"Table": answer["Table"] | {"TableStatus": "CREATING"}}
+        if verb == "get_item" and looks.count("describe_table") < 3:
+            raise meaning(error("ResourceNotFoundException"))
+        return ask(table, verb, **wanted)
+
+    monkeypatch.setattr(DynamoTable, "ask", creating)
+    DynamoDbEngine(dynamodb_url, clock=ManualClock()).close()
+    assert looks.count("describe_table") >= 3
+
+
+@pytest.mark.server
+def test_a_role_that_may_not_write_is_told_so_when_the_ledger_is_made(dynamodb_url, monkeypatch):
+    ask = DynamoTable.ask
+
+    def denied(table, verb, **wanted):
+        if verb == "put_item":
+            raise meaning(error("AccessDeniedException"))
+        return ask(table, verb, **wanted)
+
+    monkeypatch.setattr(DynamoTable, "ask", denied)
+    with pytest.raises(StoreError, match="rights of their role"):
+        open_store(dynamodb_url)
 
 
 @pytest.mark.server

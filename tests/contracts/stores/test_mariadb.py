@@ -174,3 +174,22 @@ def test_whoever_opens_the_ledger_waits_for_another_that_notes_the_same(mariadb_
             _until(look, ROW_LOCKS_AWAITED, 1)
         other.rollback()
         opening.result(60).close()
+
+
+@pytest.mark.server
+def test_a_record_that_moved_to_another_queue_after_it_was_found_is_not_handed_out(mariadb_url, monkeypatch):
+    """What is due is found without locks, and then locked."""
+    store, at = GroupedStore(MariadbEngine(mariadb_url)), Address("shop/1", "run", "self")
+    first = store.write(Insert(at, "", queue="shop/flow@1", due_in=0.0)).block()
+    look = store.engine._look
+
+    def overtaken(*asked):
+        found = look(*asked)
+        store.write(Replace(at, "", version=first.version, queue="shop/flow@2", due_in=0.0)).block()
+        return found
+
+    monkeypatch.setattr(store.engine, "_look", overtaken)
+    assert store.due("run", queues=["shop/flow@1"]).block().records == []
+    monkeypatch.undo()
+    assert [record.at for record in store.due("run", queues=["shop/flow@2"]).block().records] == [at]
+    store.close()

@@ -93,9 +93,10 @@ def test_versions_of_another_store_are_simply_not_the_one_found(store):
     assert isinstance(store.write(Replace(at, "yes", version=version)).block(), Written)
 
 
-def test_a_cursor_of_another_store_is_refused(store):
+@pytest.mark.parametrize("after", ["17", "9" * 5_000 + ":shop"], ids=["a number", "a long one"])
+def test_a_cursor_of_another_store_is_refused(store, after):
     with pytest.raises(BadWrite, match="cursor"):
-        store.scan("claim", after="17").block()
+        store.scan("claim", after=after).block()
 
 
 # -- lanes ---------------------------------------------------------------------------------------

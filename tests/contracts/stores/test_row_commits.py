@@ -1,12 +1,18 @@
 """Stores of rows: what may happen between the look at a row and the write that relies on it, and between two rounds."""
 
+import time
+
 import pytest
 
 from tests.contracts.stores.row_places import place  # noqa: F401
+from twiceproof.claims.manager import ClaimManager
+from twiceproof.claims.states import ClaimRequest
 from twiceproof.errors import BadWrite, StoreUnavailable
+from twiceproof.operations import block
 from twiceproof.records import Address, Check, Conflict, Insert, Replace, Written
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.rows.row import kind_prefix
+from twiceproof.stores.rows.server_clock import ServerClock
 from twiceproof.stores.rows.table import RowsDiffer, Throttled
 
 pytestmark = pytest.mark.server
@@ -130,3 +136,31 @@ def test_a_cursor_with_anything_but_a_key_in_it_is_refused(store, tail):
     prefix = kind_prefix("claim")
     with pytest.raises(BadWrite):
         store.scan("claim", after=f"0:{prefix}{tail}" if tail else "9" * 5_000 + f":{prefix}").block()
+
+
+class Shifted(ServerClock):
+    """An estimate that is as wrong as one answer allows."""
+
+    shift = 0.0
+
+    def _told_time(self):
+        return super()._told_time() + self.shift
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_holder_stops_before_another_process_may_take_over(store, other, renewed):
+    """The service's answers name whole seconds: two processes may differ by one about when a lease is over."""
+    for each, shift in ((store, -0.5), (other, 0.5)):
+        estimate = each.engine.table.clock
+        estimate._low = estimate._high = time.time() - time.monotonic()
+        estimate._told = 0.0
+        estimate.__class__, estimate.shift = Shifted, shift
+        estimate.heard = lambda *answer: None
+    claims = ClaimManager(store)
+    request = ClaimRequest(at=AT, operation="charge", key="1", owner="me", lease=30.0)
+    held = block(claims.take(request))
+    if renewed:
+        held = block(claims.renew(held))
+    found = other.read(AT).block()
+    assert held.deadline <= time.monotonic() + found.record.lease_until - found.now
+    assert held.deadline >= time.monotonic() + 28.0

@@ -19,11 +19,12 @@ from twiceproof.errors import StoreError
 from twiceproof.prove.clocks import ManualClock, ShiftedClock
 from twiceproof.prove.simulators import DataverseSimulator, SharePointSimulator
 from twiceproof.prove.simulators.server import SimulatedAnswer
-from twiceproof.records import Address, Insert, Replace, Written
-from twiceproof.stores.base import NoLedger
+from twiceproof.records import Address, Batch, Insert, Replace, Written
+from twiceproof.stores.base import Disconnected, NoLedger
 from twiceproof.stores.dataverse.engine import DataverseEngine
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.rest import SECRET_NAME
+from twiceproof.stores.rest import SECRET_NAME, RestClient
+from twiceproof.stores.rest_engine import RestEngine
 from twiceproof.stores.service_rows import as_text, of_text, row_key
 
 AT = Address("default/charge/shop:order:1", "claim", "self")
@@ -84,6 +85,17 @@ def test_a_write_that_was_given_up_on_its_way_may_have_been_done(place, status):
     simulator.handle = given_up
     landed = store.write(Insert(AT, "mine", draw=True)).block()
     assert isinstance(landed, Written) and store.read(AT).block().record.fence == landed.fence
+
+
+def test_the_first_write_sorts_by_the_services_time_whatever_this_machines_clock_says(place):
+    simulator, _, clock, _ = place
+    wrong = ManualClock()
+    wrong.set_wall(3_600.0)
+    other = (dataverse_engine if isinstance(simulator, DataverseSimulator) else list_engine)(simulator, wrong)
+    other.commit([Batch([Insert(AT, "", queue="q", due_in=5.0)], "n")])
+    (row,) = other.rows.waiting("claim", None, 10).rows
+    assert abs(row.values["due"] - (clock.now() + 5.0)) < 3.0
+    other.close()
 
 
 def test_a_busy_server_that_says_when_to_come_back_has_done_nothing():
@@ -325,3 +337,49 @@ def test_no_lease_looks_over_before_it_is(place):
     clock.advance(2.0)
     found = store.read(AT).block()
     assert found.now >= found.record.lease_until
+
+
+class Blocked:
+    """A service whose creations last until they are let go."""
+
+    def __init__(self):
+        self.begun, self.go = threading.Semaphore(0), threading.Event()
+
+    def create(self, values):
+        self.begun.release()
+        self.go.wait(10)
+        raise Disconnected(OSError("closed"), sent=True)
+
+    def close(self):
+        self.go.set()
+
+
+def test_of_a_group_that_was_cut_off_by_closing_nobody_says_that_nothing_was_written():
+    """Some of its requests were under way, others had not begun."""
+    service, answers = Blocked(), []
+    engine = RestEngine(service, clock=ManualClock())
+    batches = [Batch([Insert(Address(f"s{nth}", "claim", "self"), "")], str(nth)) for nth in range(20)]
+
+    def commit():
+        try:
+            engine.commit(batches)
+        except Exception as error:  # noqa: BLE001 - what it is, is the question
+            answers.append(error)
+
+    committing = threading.Thread(target=commit)
+    committing.start()
+    for _ in range(8):
+        service.begun.acquire()
+    engine.close()
+    committing.join(10)
+    (answer,) = answers
+    assert isinstance(answer, Disconnected) and answer.sent
+
+
+def test_a_client_that_was_closed_connects_to_nothing_any_more():
+    with dataverse(ShiftedClock()) as simulator:
+        client = RestClient(simulator.url, None, clock=ShiftedClock())
+        client.close()
+        with pytest.raises(Disconnected, match="closed") as refused:
+            client.call("GET", "/")
+        assert not refused.value.sent and not simulator.requests

@@ -242,7 +242,7 @@ def meaning(error: HttpResponseError) -> Exception:
 def _refusal(code: str, status: int) -> Exception:
     if code in INVALID or status == 413:
         return BadWrite(f"Azure Table Storage does not take this write ({code}); it is too large.")
-    if code in CONDITIONS or status in (404, 409, 412):
+    if code in CONDITIONS or (not code and status in (404, 409, 412)):
         return ConditionFailed(code)
     if code in DENIED or status in (401, 403):
         return StoreError(f"Azure Table Storage refused us ({code}); check the credentials and their role.")

@@ -9,16 +9,14 @@ from azure.core.exceptions import ResourceExistsError
 from ...clock import Clock, system_clock
 from ...errors import StoreError, StoreUnavailable
 from ..base import POINT, Disconnected, Finding, NoLedger, StorePromises
-from ..rows.engine import RowEngine, reading
+from ..rows.engine import META, RowEngine, reading, settings_written
 from ..rows.row import LaneCount
-from ..rows.table import ABSENT, Change, LaneRow, Throttled
+from ..rows.table import LaneRow, Throttled
 from .connection import AzureTable, ConditionFailed
 from .doctor import examine
 from .url import AzureTableUrl
 
 __all__ = ["AzureTableEngine"]
-
-META = (0, "meta")
 
 
 class AzureTableEngine(RowEngine):
@@ -51,8 +49,7 @@ class AzureTableEngine(RowEngine):
         found = self._meta(table)
         if found is None and create:
             _create(table)
-            table.change_each([[Change(META, ABSENT, LaneCount.text(self.target.lanes), 1)]])  # ten may do so at once
-            (found,) = table.read([META])
+            found = settings_written(table, self.target.lanes)
         if found is None:
             seen = examine(table, self.target.lanes)
             raise NoLedger(f"There is no ledger in the table {self.target.table!r}; {POINT}.", findings=seen)

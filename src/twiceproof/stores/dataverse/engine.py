@@ -164,6 +164,7 @@ class DataverseEngine(RestEngine):
         super().__init__(self.rows, clock=clock)
         try:
             refuse_unsafe(self.rows)
+            self.ask_time()
         except BaseException:
             self.close()
             raise

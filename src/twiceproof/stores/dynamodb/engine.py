@@ -8,9 +8,9 @@ from typing import Any
 from ...clock import Clock, system_clock
 from ...errors import StoreError, StoreUnavailable
 from ..base import POINT, Disconnected, Finding, NoLedger, StorePromises
-from ..rows.engine import RowEngine, reading
+from ..rows.engine import META, RowEngine, reading, settings_written
 from ..rows.row import LaneCount
-from ..rows.table import ABSENT, Change, Throttled
+from ..rows.table import Throttled
 from .connection import DynamoTable
 from .doctor import examine, examine_service, refuse_unsafe, survey
 from .url import DynamoDbUrl
@@ -18,7 +18,7 @@ from .url import DynamoDbUrl
 __all__ = ["DynamoDbEngine"]
 
 SECONDS_TO_CREATE = 60.0
-META = (0, "meta")
+READY = ("ACTIVE", "UPDATING")
 
 
 class DynamoDbEngine(RowEngine):
@@ -61,11 +61,12 @@ class DynamoDbEngine(RowEngine):
                 seen = examine_service(table)
                 raise NoLedger(f"There is no DynamoDB table {table.name!r} in this region; {POINT}.", findings=seen)
             description = self._created(table)
+        elif description.get("TableStatus") not in READY:  # another process is creating it
+            description = self._active(table)
         refuse_unsafe(survey(table, description))
         (found,) = table.read([META])
         if found is None and create:
-            table.change_each([[Change(META, ABSENT, LaneCount.text(self.target.lanes), 1)]])  # ten may do so at once
-            (found,) = table.read([META])
+            found = settings_written(table, self.target.lanes)
         if found is None:
             seen = examine(table, self.target.lanes, description)
             raise NoLedger(f"There is no ledger in the DynamoDB table {table.name!r}; {POINT}.", findings=seen)
@@ -100,7 +101,7 @@ class DynamoDbEngine(RowEngine):
         deadline = self._clock.monotonic() + SECONDS_TO_CREATE
         while self._clock.monotonic() < deadline:
             description = self._described(table)
-            if description is not None and description.get("TableStatus") in ("ACTIVE", "UPDATING"):
+            if description is not None and description.get("TableStatus") in READY:
                 return description
             self._clock.sleep(0.5)
         raise StoreUnavailable("The DynamoDB table is still being created; try again in a minute.", unsure=False)

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from ...clock import Clock, system_clock
 from ...errors import StoreUnavailable
 from ..base import POINT, Disconnected, Finding, NoLedger, StorePromises
-from ..rows.engine import RowEngine, reading
+from ..rows.engine import META, RowEngine, reading, settings_written
 from ..rows.row import LaneCount
-from ..rows.table import ABSENT, Change, Throttled
+from ..rows.table import Throttled
 from .connection import EtcdTable
 from .doctor import examine, refuse_unsafe
 from .url import EtcdUrl
 
 __all__ = ["EtcdEngine"]
-
-META = (0, "meta")
 
 
 class EtcdEngine(RowEngine):
@@ -47,8 +45,7 @@ class EtcdEngine(RowEngine):
         refuse_unsafe(table)
         (found,) = table.read([META])
         if found is None and create:
-            table.change_each([[Change(META, ABSENT, LaneCount.text(1), 1)]])  # ten may do so at once: one is first
-            (found,) = table.read([META])
+            found = settings_written(table, 1)
         if found is None:
             raise NoLedger(
                 f"There is no ledger under {self.target.prefix!r} in this etcd; {POINT}.", findings=examine(table)

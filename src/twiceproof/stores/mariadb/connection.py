@@ -261,7 +261,7 @@ class MariadbConnection:
             raise MariadbRefusal(TOO_LARGE, f"{len(text):,} bytes, max_allowed_packet={self._session.largest:,}")
         commits = any(sql == COMMIT for sql, _ in statements)
         if commits:
-            db.server_status |= IN_TRANSACTION  # type: ignore[attr-defined]  # until the server says that it has ended
+            db.server_status |= IN_TRANSACTION  # type: ignore[attr-defined]  # until it says otherwise
         try:
             return _answers(db, text)
         except (MySQLError, OSError, ValueError, AttributeError) as error:

@@ -308,6 +308,8 @@ class MariadbEngine:
     def _scan_prefix(self, asked: MariadbPrefixScan) -> Page:
         ((now,),), rows = self._side.ask(self.sql.clock(), asked.rows())
         border = self._side.ask(asked.border())[0] if asked.is_short(rows) else ()
+        if border:
+            ((now,),), rows = self._side.ask(self.sql.clock(), asked.rows(border[0]))
         return asked.page(rows, border, now)
 
     def _now(self, link: MariadbConnection) -> float:
@@ -330,7 +332,7 @@ class MariadbEngine:
             now = self._now(self._side)
             return Due([], None if others is None else max(0.0, others - now), now)
         looked = self._look(kind, names, limit)
-        records, now, until = self._hand_out(looked, limit, hide) if looked.ids else ([], looked.now, None)
+        records, now, until = self._hand_out(looked, names, limit, hide) if looked.ids else ([], looked.now, None)
         taken = {int(ident) for ident, _ in records}
         left = [at for ident, at in looked.times.items() if ident not in taken]
         later = min((at for at in (*left, looked.later, others, until) if at is not None), default=None)
@@ -344,13 +346,13 @@ class MariadbEngine:
         return DueHeads([ident for _, ident in ripe], {ident: at for at, ident in ripe}, later, now)
 
     def _hand_out(
-        self, looked: DueHeads, limit: int, hide: float
+        self, looked: DueHeads, queues: Sequence[str], limit: int, hide: float
     ) -> tuple[list[tuple[int, Record]], float, float | None]:
         """Hide the records that no other transaction has locked."""
         for _ in range(TRIES):
             try:
                 with self._side.transaction() as ask:
-                    ((now, number),), rows = ask(*self.sql.lock_due(looked.ids, limit))
+                    ((now, number),), rows = ask(*self.sql.lock_due(looked.ids, queues, limit))
                     if not rows:
                         return [], now, None
                     told = ask(*self.sql.hide([row[0] for row in rows], hide))

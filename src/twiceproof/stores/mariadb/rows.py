@@ -351,13 +351,15 @@ class LedgerSql:
             [kind, most],
         )
 
-    def lock_due(self, ids: Sequence[int], limit: int) -> list[Statement]:
+    def lock_due(self, ids: Sequence[int], queues: Sequence[str], limit: int) -> list[Statement]:
+        """Lock what is still due, and still in these queues: it was found without locks."""
         older = f" AND r.version < {NUMBER}" if self.galera else ""
-        chosen = f"SELECT {COLUMNS} FROM {self.records} WHERE r.id IN ({_marks(ids)}) AND r.due_at <= {AT}{older}"  # noqa: S608
+        chosen = f"SELECT {COLUMNS} FROM {self.records} FORCE INDEX (PRIMARY) WHERE r.id IN ({_marks(ids)})"  # noqa: S608
+        chosen += f" AND r.queue IN ({_marks(queues)}) AND r.due_at <= {AT}{older}"
         return [
             *self.beginning,
             self.stamp,
-            (f"{chosen} ORDER BY r.due_at, r.id LIMIT %s FOR UPDATE SKIP LOCKED", [*ids, limit]),
+            (f"{chosen} ORDER BY r.due_at, r.id LIMIT %s FOR UPDATE SKIP LOCKED", [*ids, *queues, limit]),
         ]
 
     def hide(self, ids: Sequence[int], seconds: float) -> list[Statement]:

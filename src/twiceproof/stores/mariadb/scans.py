@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...records import Page
-from ..base import MOST_LOOKED_AT, after_id, after_key, after_place, cursor_of_key, cursor_of_place, end_of_prefix
+from ..base import (
+    EVERY,
+    MOST_LOOKED_AT,
+    after_id,
+    after_key,
+    after_place,
+    cursor_of_key,
+    cursor_of_place,
+    end_of_prefix,
+)
 from .rows import COLUMNS, LedgerSql, Row, Statement, record_of, text_of
 
 __all__ = ["MariadbPrefixScan", "MariadbScan"]
@@ -76,19 +85,27 @@ class MariadbPrefixScan:
         space, of_kind, key = after_place(after, prefix)
         self._from = [space, end_of_prefix(prefix), space, of_kind, of_kind, key]
 
-    def _entries(self, limit: str) -> str:
+    def _entries(self, limit: str, until: str = "") -> str:
         return (
             f"SELECT r.id, r.space, r.kind, r.`key` FROM {self._sql.at} WHERE r.space >= %s AND r.space < %s"  # noqa: S608
-            " AND (r.space > %s OR r.kind > %s OR (r.kind = %s AND r.`key` > %s))"
+            f" AND (r.space > %s OR r.kind > %s OR (r.kind = %s AND r.`key` > %s)){until}"
             f" ORDER BY r.space, r.kind, r.`key` LIMIT {limit}"
         )
 
-    def rows(self) -> Statement:
+    def rows(self, border: Row = ()) -> Statement:
+        """Return the records among the first entries; with `border`, among all entries up to that one, however many
+        these are by now: a record that was inserted or removed since it was found moves no other to another page.
+        """
         narrow, state = ("", []) if self._state is None else (" AND r.state = %s", [self._state])
+        until, last, most = "", [], MOST_LOOKED_AT
+        if border:
+            space, kind, key = map(text_of, border[1:])
+            until = " AND r.space <= %s AND (r.space < %s OR r.kind < %s OR (r.kind = %s AND r.`key` <= %s))"
+            last, most = [space, space, kind, kind, key], EVERY
         return (
-            f"SELECT {COLUMNS} FROM ({self._entries('%s')}) AS e STRAIGHT_JOIN {self._sql.records}"  # noqa: S608
+            f"SELECT {COLUMNS} FROM ({self._entries('%s', until)}) AS e STRAIGHT_JOIN {self._sql.records}"  # noqa: S608
             f" FORCE INDEX (PRIMARY) ON r.id = e.id WHERE e.kind = %s{narrow} ORDER BY e.space, e.`key` LIMIT %s",
-            [*self._from, MOST_LOOKED_AT, self._kind, *state, self._limit + 1],
+            [*self._from, *last, most, self._kind, *state, self._limit + 1],
         )
 
     def border(self) -> Statement:

@@ -258,6 +258,8 @@ class PostgresEngine:
     def _scan_prefix(self, asked: PostgresPrefixScan) -> Page:
         rows = self._side.ask(asked.sql, asked.values)
         border = self._side.ask(asked.border, asked.border_values) if asked.is_short(rows) else ()
+        if border:
+            rows = self._side.ask(*asked.until(border[0]))
         return asked.page(rows, border)
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:

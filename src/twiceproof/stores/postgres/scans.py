@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ...records import Page
 from ..base import (
+    EVERY,
     MOST_LOOKED_AT,
     after_id,
     after_key,
@@ -145,11 +146,21 @@ AT = f"$2::{TEXT}, $3::{TEXT}, $4::{TEXT}"
 ENTRIES = f"{{schema}}.twiceproof_entries({AT}, $5::{TEXT}, $6::bigint)"
 BY_PREFIX = f"""
 SELECT r FROM {{schema}}.twiceproof_records AS r WHERE id {EQ} ANY (ARRAY(
-    SELECT e.id FROM {ENTRIES} AS e WHERE e.kind {EQ} {KIND} ORDER BY e.space, e.key{{first}}
+    SELECT e.id FROM {ENTRIES} AS e WHERE e.kind {EQ} {KIND}{{until}} ORDER BY e.space, e.key{{first}}
 )){{narrow}} ORDER BY space, key LIMIT $7::bigint"""  # noqa: S608 - constants
 BORDER = f"""
 SELECT space, kind, key FROM {ENTRIES} AS e WHERE $1::{TEXT} IS NOT NULL
 ORDER BY space, kind, key OFFSET $7::bigint"""  # noqa: S608 - constants
+
+
+BEHIND = b"\x01"  # no space comes between one and the same with this appended: no text holds a NUL
+
+
+def _until(state: str | None) -> str:
+    """The condition that an entry is not behind the border, whose values are the last ones."""
+    first = 8 if state is None else 9
+    border = ", ".join(f"${nth}::{TEXT}" for nth in range(first, first + 3))
+    return f" AND (e.space, e.kind, e.key) {LE} ({border})"
 
 
 class PostgresPrefixScan:
@@ -164,12 +175,20 @@ class PostgresPrefixScan:
         narrow = [] if state is None else [state]
         self.values = [text.encode() for text in (*texts, str(MOST_LOOKED_AT), str(limit + 1), *narrow)]
         # Without a state, no more rows are read than shown.
-        first = " LIMIT $7::bigint" if state is None else ""
-        rows = BY_PREFIX.replace("{first}", first)
+        rows = BY_PREFIX.replace("{first}", " LIMIT $7::bigint" if state is None else "")
         rows = rows.replace("{narrow}", "" if state is None else NARROW.replace("{state}", f"$8::{TEXT}"))
-        self.sql = in_schema(PAGE.replace("{rows}", rows).replace("{order}", "(page.r).space, (page.r).key"), schema)
+        page = PAGE.replace("{rows}", rows).replace("{order}", "(page.r).space, (page.r).key")
+        self.sql, self._until = (in_schema(page.replace("{until}", until), schema) for until in ("", _until(state)))
         self.border = in_schema(BORDER, schema)
         self.border_values = [text.encode() for text in (*texts, str(MOST_LOOKED_AT), str(MOST_LOOKED_AT - 1))]
+
+    def until(self, border: Sequence[bytes | None]) -> tuple[bytes, list[bytes]]:
+        """Return the query for the records among all entries up to the border, however many these are by now: a record
+        that was inserted or removed since it was found moves no other to another page.
+        """
+        place = [part or b"" for part in border]
+        end = place[0] + BEHIND
+        return self._until, [*self.values[:4], end, str(EVERY).encode(), *self.values[6:], *place]
 
     def is_short(self, rows: Rows) -> bool:
         """Whether there may be more behind the last entry that was looked at: the border tells."""

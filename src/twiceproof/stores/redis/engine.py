@@ -56,6 +56,7 @@ __all__ = ["Others", "RedisEngine", "hand_out"]
 
 
 UNSERVED_PAUSE = 1.0
+MOST_DIGITS = 6  # of the number of a lane, in a cursor
 MOST_NAMES = 1_000  # of other workers' queues that are remembered
 ROUNDS, FOR_THE_NEXT = 20, 3  # tries to get past other workers' queues, and past those that are due later
 
@@ -399,7 +400,7 @@ def _position(after: str | None, prefix: str | None) -> tuple[int, str]:
     if after is None:
         return 0, ""
     number, colon, last_met = after.partition(":")
-    if not colon or not number.isdecimal() or not last_met.startswith(prefix or ""):
+    if not colon or not number.isdecimal() or len(number) > MOST_DIGITS or not last_met.startswith(prefix or ""):
         raise BadWrite("This cursor is not of this scan of a Redis store; begin it again without one.")
     return int(number), last_met
 

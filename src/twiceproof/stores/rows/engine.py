@@ -14,12 +14,13 @@ from ...records import Address, Batch, Due, Found, Outcome, Page, Record, Remove
 from ..base import MOST_LOOKED_AT, Disconnected, Finding, SpaceBusy
 from .commits import KnownRows, RowCommitter, live
 from .due import DueRows
-from .row import kind_prefix, lane_of, place_of_record, space_prefix, stamp_of
-from .server_clock import Numbers, ServerClock
-from .table import LaneRow, Place, SortedTable, Throttled
+from .row import LaneCount, kind_prefix, lane_of, place_of_record, space_prefix, stamp_of
+from .server_clock import LEASE_MARGIN, Numbers, ServerClock
+from .table import ABSENT, Change, LaneRow, Place, SortedTable, Throttled
 
-__all__ = ["UNRELIABLE", "RowEngine", "clock_finding", "lanes_finding", "reading"]
+__all__ = ["META", "UNRELIABLE", "RowEngine", "clock_finding", "lanes_finding", "reading", "settings_written"]
 
+META = (0, "meta")  # the place of the ledger's settings
 UNRELIABLE = 0.8  # seconds between queries of waiting callers: there are no notifications from other processes
 PURGE_AFTER = 32  # removals in a lane
 SKEW = 1.0
@@ -54,6 +55,7 @@ class RowEngine:
     newest_first = False
     one_per_space = True
     remote = True
+    lease_margin = LEASE_MARGIN
     body_limit: int
     most_bytes = 0  # that one transaction takes
 
@@ -192,6 +194,17 @@ def reading() -> Iterator[None]:
         yield
     except Throttled as error:
         raise Disconnected(error, sent=False) from error
+
+
+def settings_written(table: SortedTable, lanes: int) -> LaneRow | None:
+    """Write a new ledger's settings, and return what is there: of several processes that do so at once, one is first.
+    If nothing is there, raise what kept the service from writing it.
+    """
+    (answer,) = table.change_each([[Change(META, ABSENT, LaneCount.text(lanes), 1)]])
+    (found,) = table.read([META])
+    if found is None and isinstance(answer, Exception):
+        raise answer
+    return found
 
 
 def _cursor(place: Place) -> str:

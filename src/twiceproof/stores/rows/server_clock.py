@@ -7,12 +7,15 @@ from email.utils import parsedate_to_datetime
 
 from ...clock import Clock
 
-__all__ = ["Numbers", "ServerClock", "date_of"]
+__all__ = ["LEASE_MARGIN", "Numbers", "ServerClock", "date_of"]
 
 DRIFT = 0.0005  # seconds per second that two clocks may drift apart
 OLD = 600.0  # seconds since the last answer
 SUSPENDED = 1.0  # seconds by which our own two clocks may have moved differently since then
 WHOLE_SECOND = 1.0  # a Date names the second that has begun
+# One process may have stamped a lease half a second too early, another may judge it half a second too late; then there
+# is the way of the answers.
+LEASE_MARGIN = WHOLE_SECOND + 0.2
 
 
 class ServerClock:

@@ -176,6 +176,7 @@ class SharePointEngine(RestEngine):
         super().__init__(self.rows, clock=clock)
         try:
             refuse_unsafe(self.rows)
+            self.ask_time()
         except BaseException:
             self.close()
             raise

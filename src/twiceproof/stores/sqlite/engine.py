@@ -257,9 +257,11 @@ class SqliteEngine:
     def _scan_prefix(self, asked: SqlitePrefixScan, limit: int) -> Page:
         border = None
         with self._reader() as db:
+            db.execute("BEGIN")  # both see the same records, or some would be passed over or met twice
             rows = db.execute(asked.sql, asked.values).fetchall()
             if len(rows) <= limit:
                 border = db.execute(BORDER, asked.values).fetchone()
+            db.execute("COMMIT")
         return asked.page(rows, border, self._clock.now())
 
     def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
