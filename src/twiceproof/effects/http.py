@@ -68,14 +68,20 @@ class Find(Struct, frozen=True):
         return self._found(answer_of(answer))
 
     def _found(self, body: Any) -> Look:
-        """`items[0]` must be the only item: no item means Absent, and with several it is unknown which one is ours."""
-        stem = self.at.removesuffix("[0]")
+        """`items[0]` must be the only item: no item means Absent, and with several it is unknown which one is ours. So
+        must it where a part of it is the result: `items[0].id`."""
+        stem, only, rest = self.at.rpartition("[0]")
+        if not only:
+            stem, rest = rest, ""
         found = at_path(body, stem) if stem else body
-        if not isinstance(found, list):
-            return Happened(found) if found is not None else Unknown(f"nothing is at {self.at or 'the answer'}")
-        if len(found) > 1:
-            return Unknown.several(_id_of(one, number) for number, one in enumerate(found, 1))
-        return Happened(found[0]) if found else Absent()
+        if isinstance(found, list):
+            if len(found) > 1:
+                return Unknown.several(_id_of(one, number) for number, one in enumerate(found, 1))
+            if not found:
+                return Absent()
+            found = found[0]
+        found = at_path(found, rest) if rest else found
+        return Happened(found) if found is not None else Unknown(f"nothing is at {self.at or 'the answer'}")
 
 
 def _id_of(record: Any, number: int) -> str:

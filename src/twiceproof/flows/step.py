@@ -101,6 +101,11 @@ class Step:
         kind = self.plan.repeat.kind
         return kind == "keyed" or (kind == "safe" and self.undo is not None)
 
+    @property
+    def may_outlive(self) -> bool:
+        """Whether an attempt may go on in this process after it is no longer waited for: a thread cannot be stopped."""
+        return self.plan.timeout is not None or (self.blocking is not None and self.plan.repeat.probe is not None)
+
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]) -> StepCall:
         """Return a call of this step, with a digest of what is asked for."""
         return StepCall(self, name, args, kwargs, arguments, arguments_digest(arguments))

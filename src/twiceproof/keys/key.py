@@ -110,6 +110,7 @@ def _refuse(reason: str, move: str, key: str | None = None) -> NoReturn:
 
 # -- templates ---------------------------------------------------------------------------------
 
+NAMED = 10  # names that a message lists
 _NAME = re.compile(r"[^\W\d_]\w*")
 _STEP = re.compile(r"\.(?P<attribute>[^\W\d_]\w*)|\[(?P<index>[0-9]{1,9})\]|\[(?P<item>(?!__)[^\[\]]+)\]")
 
@@ -143,7 +144,8 @@ class TemplateField:
         try:
             value = arguments[self.name]
         except KeyError:
-            _missing(self, self.name, f"the call has no argument {self.name!r}", "pass it")
+            known = ", ".join(map(str, list(arguments)[:NAMED])) or "nothing"
+            _missing(self, self.name, f"there is only {known}", "use a name that is there")
         for step in self.steps:
             try:
                 value = getattr(value, step.to) if step.attribute else value[step.to]  # type: ignore[arg-type]

@@ -159,6 +159,7 @@ class Finder:
             most: How many rows one key may have.
             name: The check's name in findings.
         """
+        _refuse_no_source("duplicates", source)
         if source.origin.reader.unstable and not source.has_ids:
             raise Misuse(f"Rows of {source.name} may come twice while it is read; tell them apart: give it id=.")
         return Comparison("duplicates", name or f"duplicates:{source.name}", (source,), then, most)
@@ -206,6 +207,7 @@ class Finder:
             then: What to do about each.
             name: The check's name in findings.
         """
+        _refuse_no_source("differ", source, there)
         ours, theirs = pairs(fields, tolerance)
         left, right = self._view(source, source.name, fields=ours), self._view(there, there.name, fields=theirs)
         return self._pair("differ", left, right, then, name)
@@ -224,6 +226,7 @@ class Finder:
         return self._pair("disagree", ledger, there, then, name)
 
     def _pair(self, kind: CheckKind, left: KeyedSource, right: KeyedSource, then: Any, name: str) -> Comparison:
+        _refuse_no_source(kind, left, right)
         if left.origin is right.origin:
             raise Misuse(f"find.{kind} compares {left.name} with itself; give it two sources.")
         return Comparison(kind, name or f"{kind}:{left.name}:{right.name}", (left, right), then)
@@ -258,6 +261,7 @@ class Finder:
                 space.
             then: What to do about each.
         """
+        _refuse_no_source("same_identity", source)
         key = ":".join(f"{{{field}}}" for field in by)
         view = self._view(source, source.name, key=key, normal=normal)
         return self.duplicates(view, then=then, name=f"same-identity:{source.name}")
@@ -273,6 +277,7 @@ class Finder:
             where: Which charges count, such as those that succeeded and were not refunded.
             then: What to do about each.
         """
+        _refuse_no_source("charges_per_order", source)
         view = self._view(source, source.name, key=order, where=where or source.where)
         return self.duplicates(view, then=then, name=f"charges-per-order:{source.name}")
 
@@ -288,6 +293,7 @@ class Finder:
             at: A template for the time of a mail; by default the source's own.
             then: What to do about each.
         """
+        _refuse_no_source("mails_per_customer", source)
         begin, own = self.since(since).timestamp(), source.where
         time_of = self._view(source, source.name, at=at or source.at)._moment
 
@@ -298,6 +304,12 @@ class Finder:
         self.sources.pop()
         view = self._view(source, source.name, key=customer, where=recent, normal=casefolded, at=at or source.at)
         return self.duplicates(view, then=then, name=f"mails-per-customer:{source.name}")
+
+
+def _refuse_no_source(verb: str, *given: object) -> None:
+    for one in given:
+        if not isinstance(one, KeyedSource):
+            raise Misuse(f"find.{verb} takes what find.source(…) or find.ledger(…) returned, and not {one!r:.60}.")
 
 
 def checked(checks: Iterable[Any]) -> list[Comparison]:

@@ -17,7 +17,7 @@ from .checks import Comparison, Discrepancy, judge
 from .findings import LOOKS, ReconcileNote, record_run
 from .ledger_rows import LedgerSource
 from .readers import Reading, Row, RowReader, as_reader
-from .sources import KeyedSource, SourceOrigin, SourceRow, read_source
+from .sources import KeyedSource, SourceOrigin, SourceRow, Unkeyed, read_source
 
 __all__ = ["SecondLook", "Wanted", "report_several"]
 
@@ -70,6 +70,10 @@ class SecondLook:
                 self._unsure[view.number, key] = found.why or "its source cannot tell"
                 continue
             known = [view.row(row) for row in found]
+            unkeyed = next((one for one in known if isinstance(one, Unkeyed)), None)
+            if unkeyed is not None:  # it may be the row that was asked for
+                self._unsure[view.number, key] = f"its look returned a row without a usable key: {unkeyed.why}"[:200]
+                continue
             rows[key] = [one for one in known if isinstance(one, SourceRow) and one.key == key]
 
     def _pace(self, view: KeyedSource) -> None:

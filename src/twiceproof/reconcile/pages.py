@@ -113,20 +113,31 @@ class HttpPages(Rows):
     # -- offsets ---------------------------------------------------------------------------------
 
     def _by_offset(self, caller: _Caller) -> Iterator[Row]:
-        paging, offset = self._paging, 0
-        step = paging.size - max(1, paging.size // OVERLAP)
+        """Read until a page has nothing new. A short page is no end: a server may give fewer rows than it is asked for.
+
+        Pages overlap, so that rows which moved between two of them are noticed.
+        """
+        paging, offset, count, length = self._paging, 0, 0, 0
         before: set[str] = set()
         while True:
             params = {**self._params, paging.offset or "": offset, paging.limit: paging.size}
             body, _ = caller.get(self._url, params)
             page = self._items(body)
             marks = [digest(row) for row in page]
-            if before and before.isdisjoint(marks):
+            if offset == count == 1 and page:  # nothing that two pages have in common
+                raise SourceIncomplete(f"the server gives pages of one row, and not of {paging.size}")
+            if before and before.isdisjoint(marks) and count > 1:
                 raise SourceIncomplete(f"the rows around offset {offset} moved while they were read")
-            yield from (row for row, mark in zip(page, marks, strict=True) if mark not in before)
-            if len(page) < paging.size:
+            new = [row for row, mark in zip(page, marks, strict=True) if mark not in before]
+            yield from new
+            count += len(new)
+            if not new:
+                if page and len(page) >= length:
+                    raise SourceIncomplete(f"the page at offset {offset} is the one before again")
+                self._compare_total(body, count)
                 return
-            before, offset = set(marks), offset + step
+            before, length = set(marks), len(page)
+            offset += max(1, len(page) - max(1, len(page) // OVERLAP))
 
     # -- what a page has -------------------------------------------------------------------------
 
@@ -137,8 +148,15 @@ class HttpPages(Rows):
         return found
 
     def _total(self, body: Any) -> int | None:
-        found = _at_path(body, self._paging.total) if self._paging.total else None
-        return found if isinstance(found, int) else None
+        """Return how many rows the source says that it has. Without a number there, nothing could be compared."""
+        if not self._paging.total:
+            return None
+        found = _at_path(body, self._paging.total)
+        if isinstance(found, str) and found.isascii() and found.isdecimal():
+            return int(found)
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise SourceIncomplete(f"a page has no number at {self._paging.total!r}, where total= looks for it")
+        return found
 
     def _compare_total(self, body: Any, count: int) -> None:
         stated = self._total(body)

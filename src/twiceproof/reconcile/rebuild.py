@@ -35,6 +35,7 @@ from .rebuild_plan import WRITES, RebuildLine, RebuildPlan, RebuildTarget, says_
 __all__ = ["Rebuilt", "apply_rebuild", "target_of"]
 
 BY = "rebuild"
+FOUND = "found in the source of truth"
 SETTLED_ABSENT = "settle-absent"  # the name under which such lines are counted
 TOLD = ("differs", "missing", "failed")  # as findings; those in review wait for a person already
 
@@ -129,14 +130,27 @@ def _apply(store: Store, claims: ClaimManager, target: RebuildTarget, line: Rebu
         return False
     if line.action != "settle":
         return (yield from _testify(store, at, line))
-    if at.kind == CLAIM:
-        word = Settlement("happened", BY, found.now, "found in the source of truth")
-        yield from claims.settle(at, word, result=line.result, life=target.life)
-        return True
-    for step, receipt in line.steps.items():
-        decision = ReviewDecision("happened", BY, "found in the source of truth", step, receipt)
-        yield from settle_run(store, at, decision, life=target.life)
+    try:
+        yield from _settle(store, claims, target, at, line, found.now)
+    except Misuse:  # it was changed meanwhile
+        return False
     return True
+
+
+def _settle(
+    store: Store, claims: ClaimManager, target: RebuildTarget, at: Address, line: RebuildLine, now: float
+) -> Operation[None]:
+    """Settle what is unknown as having happened. Refused if the record has changed since the plan."""
+    version = line.version
+    if at.kind == CLAIM:
+        word = Settlement("happened", BY, now, FOUND)
+        yield from claims.settle(at, word, result=line.result, life=target.life, version=version)
+    for step, receipt in line.steps.items() if at.kind == RUN else ():
+        yield from settle_run(
+            store, at, ReviewDecision("happened", BY, FOUND, step, receipt), life=target.life, version=version
+        )
+        record = (yield from store.read(at)).record
+        version = "" if record is None else record.version
 
 
 def _settle_absent(store: Store, claims: ClaimManager, target: RebuildTarget, line: RebuildLine) -> Operation[bool]:
@@ -169,7 +183,7 @@ def _adopt(store: Store, target: RebuildTarget, at: Address, line: RebuildLine) 
         target.tenant,
         run=run_id(at.space),
         result=line.result or Raw(b"null"),
-        settled=Settlement("happened", BY, now, "found in the source of truth"),
+        settled=Settlement("happened", BY, now, FOUND),
         keep=keep,
         work=encoded(RunState(target.version)) if at.kind == RUN else NO_RESULT,
     )

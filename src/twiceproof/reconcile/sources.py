@@ -118,7 +118,10 @@ class KeyedSource:
         self._at = None if at is None else Template(at)
 
     def derived(self, number: int, name: str, **changes: Any) -> KeyedSource:
-        """Return another view of the same rows."""
+        """Return another view of the same rows. With another key it has no `look`: that knows the source's own keys,
+        and would find nothing under others."""
+        if "key" in changes:
+            changes = {"look": None, **changes}
         same = {part: getattr(self, part) for part in ("key", "id", "at", "look", "where", "normal", "fields", "show")}
         return KeyedSource(number, name, self.origin, **{**same, **changes})
 

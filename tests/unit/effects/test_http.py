@@ -353,6 +353,13 @@ def looked(answer: bytes, find: http.Find = FIND, **options: Any) -> Any:
         return found
 
 
+def test_a_part_of_the_only_item_is_found_like_the_item() -> None:
+    """Of several items the first one was taken, and an empty list could not be read."""
+    part = http.find("GET /invoices?reference={key}", at="items[0].id")
+    for items, found in (([1], Happened(1)), ([], Absent()), ([1, 2], Unknown("2 found: 1, 2", ("1", "2")))):
+        assert looked(answering({"items": [{"id": number} for number in items]}), part) == found
+
+
 @pytest.mark.parametrize(
     ("answer", "found"),
     [

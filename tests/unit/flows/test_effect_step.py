@@ -228,6 +228,42 @@ def test_an_attempt_that_outlives_its_time_out_is_not_repeated_beside_it(stage: 
     assert len(bank.requests) == 1
 
 
+def test_an_effect_whose_caller_was_cancelled_is_not_repeated_beside_itself(stage: Stage) -> None:
+    """The caller, such as a web request, is gone; the thread that performs the effect is not."""
+    bank, app, go_on, begun = Bank(), stage.process(), threading.Event(), threading.Event()
+
+    class SlowPay(Pay):
+        @property
+        def repeat(self) -> Declared:
+            return check(self.look, settling=0)
+
+        def perform(self, effect_key: str) -> Receipt:
+            begun.set()
+            go_on.wait(30)
+            return super().perform(effect_key)
+
+    @app.effect(retry=Retry(attempts=3, first=0))
+    async def pay(order: int) -> Effect[Receipt]:
+        return SlowPay(bank, order)
+
+    @app.flow(key="order:{order}")
+    async def sync(order: int) -> int:
+        return (await pay(order)).amount
+
+    async def cancelled_and_called_again() -> None:
+        first = asyncio.create_task(sync(17))
+        assert await asyncio.to_thread(begun.wait, 10)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        with pytest.raises(NeedsReview, match="it is still at work"):
+            await sync(17)
+        go_on.set()
+
+    asyncio.run(cancelled_and_called_again())  # ends when its threads have ended
+    assert len(bank.requests) == 1
+
+
 @pytest.mark.parametrize("repeat", ["never", "safe"])
 def test_a_step_that_returns_an_effect_has_not_performed_it(stage: Stage, is_async: bool, repeat: Any) -> None:
     bank, app = Bank(), stage.process()

@@ -112,7 +112,7 @@ def test_a_value_without_a_safe_text_refuses_the_key_and_names_the_field(value, 
         ("{order[lines][5]}", "has none"),
         ("{order[id][x]}", "has none"),
         ("{order[none][x]}", "is None"),
-        ("{other[id]}", "no argument 'other'"),
+        ("{other[id]}", "has no other: there is only order; use a name that is there"),
     ],
 )
 def test_a_missing_field_refuses_the_key_and_says_why(template, why):

@@ -47,6 +47,43 @@ def test_two_charges_for_one_order_are_found_among_those_that_count(shop, app):
     assert {key for _, key in found_by(shop, app, declare)} == {str(number) for number in chosen[:50]}
 
 
+@pytest.mark.parametrize("symptom", ["identity", "charges", "mails"])
+def test_a_symptom_is_found_at_a_source_that_is_looked_at_by_its_own_key(shop, app, symptom):
+    """The look knows the source's key. Asked for a mail address, it finds nothing, and the duplicate seemed gone."""
+    rows = [{"id": number, "email": "ann@example.com", "order": 7} for number in (1, 3)]
+    asked = []
+
+    def look(key):
+        asked.append(key)
+        return [row for row in rows if str(row["id"]) == key]
+
+    def declare(find):
+        source = find.source("rows", rows, key="{id}", id="{id}", look=look)
+        match symptom:
+            case "identity":
+                return find.same_identity(source)
+            case "charges":
+                return find.charges_per_order(source, order="{order}")
+        return find.mails_per_customer(source, customer="{email}")
+
+    assert {key for _, key in found_by(shop, app, declare)} == {"7" if symptom == "charges" else "ann@example.com"}
+    assert asked == []
+
+
+def test_a_look_that_returns_a_row_without_its_key_tells_nothing(shop, app):
+    def declare(find):
+        orders = find.source("shop", [{"id": 1}], key="order:{id}")
+        books = find.source("books", [], key="order:{reference}", empty=True, look=lambda key: [{"number": "in_1"}])
+        return find.missing(orders, books)
+
+    assert found_by(shop, app, declare) == []
+
+
+def test_a_check_of_something_that_is_no_source_is_refused(shop, app):
+    with pytest.raises(Misuse, match=r"find.missing takes what find.source\(…\) or find.ledger\(…\) returned"):
+        found_by(shop, app, lambda find: find.missing("shop", "books"))
+
+
 def test_two_mails_to_one_customer_are_found_within_the_time(shop, app):
     now = datetime.fromtimestamp(shop.stage.clock.now(), UTC)
     old, new = (now - timedelta(days=40)).isoformat(), now.isoformat()

@@ -36,7 +36,8 @@ class Api:
         self.requests: list[HttpRequest] = []
         self.faults: dict[int, Any] = {}
         self.between: Any = lambda: None
-        self.total: int | None = None
+        self.total: int | str | None = None
+        self.most = 1_000  # rows that it gives in a page, whatever it is asked for
 
     def client(self) -> Api:
         return self
@@ -48,7 +49,7 @@ class Api:
             return fault
         asked = dict(parse_qsl(urlsplit(request.url).query))
         start = int(asked.get("cursor") or asked.get("page") or asked.get("offset") or 0)
-        page = self.rows[start : start + int(asked.get("limit", SIZE))]
+        page = self.rows[start : start + min(self.most, int(asked.get("limit", SIZE)))]
         self.between()
         more = start + SIZE < len(self.rows)
         body = {"data": page, "next": str(start + SIZE) if more else None, "total": self.total}
@@ -106,6 +107,52 @@ def test_a_total_that_does_not_add_up_makes_it_incomplete():
         api.read(next="next", total="total")
     api.total = 35
     assert len(api.read(next="next", total="total")) == 35
+
+
+@pytest.mark.parametrize("paging", [{"next": "next"}, {"offset": "offset"}], ids=["cursor", "offset"])
+def test_a_total_is_compared_as_text_and_missed_where_it_is_not(paging):
+    api = Api()
+    api.total = "36"
+    with pytest.raises(SourceIncomplete, match="says that it has 36"):
+        api.read(**paging, total="total")
+    api.total = None
+    with pytest.raises(SourceIncomplete, match="no number at 'total'"):
+        api.read(**paging, total="total")
+
+
+def test_a_total_that_does_not_add_up_is_noticed_by_offset_too():
+    api = Api()
+    api.total = 36
+    with pytest.raises(SourceIncomplete, match="says that it has 36"):
+        api.read(offset="offset", total="total")
+    api.total = 35
+    assert len(api.read(offset="offset", total="total")) == 35
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 9])
+def test_a_server_that_gives_fewer_rows_in_a_page_than_asked_for_is_read_to_its_end(most):
+    """Its first page was taken for the last one, and all further rows for missing."""
+    api = Api()
+    api.most = most
+    if most == 1:  # two pages have nothing in common
+        with pytest.raises(SourceIncomplete, match="pages of one row"):
+            api.read(offset="offset")
+    else:
+        assert api.read(offset="offset") == list(range(COUNT))
+
+
+def test_a_server_that_ignores_the_offset_is_not_read_whole():
+    api = Api()
+    for number in (2, 3):
+        api.faults[number] = page_of({"data": api.rows[:SIZE]})
+    with pytest.raises(SourceIncomplete, match="is the one before again"):
+        api.read(offset="offset")
+
+
+def test_a_page_in_the_middle_that_is_short_is_no_end():
+    api = Api()
+    api.faults[2] = page_of({"data": api.rows[9:13]})
+    assert api.read(offset="offset") == list(range(COUNT))
 
 
 def test_pages_that_go_in_a_circle_end():

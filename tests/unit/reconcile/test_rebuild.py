@@ -12,14 +12,27 @@ import pytest
 from twiceproof import App, Misuse, NeedsReview, NotDone, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.flows.history.review import ReviewDecision, settle_run
-from twiceproof.operations import block
+from twiceproof.operations import Request, block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.reconcile.rebuild_plan import RebuildPlan, read_plan
-from twiceproof.records import Record
+from twiceproof.records import Address, Record
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 KEY = "order:{reference}"
+
+
+class Answered(Request[Any]):
+    """A request that was answered before."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def block(self) -> Any:
+        return self.answer
+
+    async def wait(self) -> Any:
+        return self.answer
 
 
 class Books:
@@ -281,6 +294,42 @@ def test_a_run_taken_up_at_the_last_moment_is_not_settled(books: Books) -> None:
         books.sync(7)
     with pytest.raises(Misuse, match="has changed"):
         block(settle_run(books.app.store, run.at, decision, version=run.version))
+
+
+@pytest.mark.parametrize("kind", ["run", "claim"])
+def test_what_a_person_settles_at_the_last_moment_is_skipped_and_the_rest_applied(
+    books: Books, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its version and the write: it broke off the whole apply."""
+    books.loses |= {6, 7}
+    call = books.sync if kind == "run" else books.charge
+    for order in (6, 7):
+        with pytest.raises(NeedsReview):
+            call(order)
+    if kind == "run":
+        plan = books.plan()
+        at, person = (
+            books.run(6).at,
+            lambda: books.app.settle_run("sync/order:6", "happened", by="ada", result={"id": 1}),
+        )
+    else:
+        rows = [{"reference": n} for n in (6, 7)]
+        plan = books.app.rebuild(books.charge, rows, key=KEY, result=lambda row: "in the books")
+        at = address_of("default", "charge", "order:6", "claim")
+        person = lambda: books.app.settle("charge", "order:6", "happened", by="ada", result="ada's")  # noqa: E731
+    looks, read = [], books.app.store.read
+
+    def reading(address: Address) -> Any:
+        answer = read(address)
+        if address == at and not looks:
+            looks.append(answer.block())
+            person()
+            return Answered(looks[0])
+        return answer
+
+    monkeypatch.setattr(books.app.store, "read", reading)
+    done = books.app.apply_rebuild(plan)
+    assert looks and (done.applied, list(done.skipped)) == ({"settle": 1}, ["order:6"])
 
 
 def test_a_time_to_come_or_without_a_zone_is_refused(books: Books) -> None:

@@ -132,7 +132,7 @@ class Compensation:
         session = self._session
         for name, call in list(session.calls.items()):
             plan = call.step.plan
-            counts = plan.timeout is not None and (call.step.undo is not None or plan.repeat.writes_intent)
+            counts = call.step.may_outlive and (call.step.undo is not None or plan.repeat.writes_intent)
             attempts = overdue_at(session.attempt_place(name)) if counts else []
             if attempts and (yield Outlive(attempts, plan.timeout or 0.0)) is None:
                 session.stop_run(Review(f"it must be undone, but {name} is still at work, though its time is over"))

@@ -220,7 +220,7 @@ class Session:
         if name in self._called and not self.compensating:
             raise Misuse(
                 f"{name} was called before in this run: two calls have the same id, and the second was not done. Use "
-                "an id that tells them apart, or merge them."
+                'an id that tells them apart (@app.step(id="{…}"), @app.effect(id="{…}")), or merge them.'
             )
         if has_id(name):
             self._called.add(name)

@@ -103,7 +103,7 @@ class StepRunner:
 
     def _consult(self, entry: Entry, move: Probe | Act) -> Operation[Any]:
         """Ask an attempt that is still at work in this process, or the destination. None: decide again."""
-        if self._step.plan.timeout is not None and (yield from self._await_overdue_if_any(entry)):
+        if self._step.may_outlive and (yield from self._await_overdue_if_any(entry)):
             return None
         return move if isinstance(move, Act) else (yield from self._ask(entry))
 
@@ -219,7 +219,7 @@ class StepRunner:
     def _work(self) -> Callable[[], Any]:
         step, call = self._step, self._call
         function = step.function if step.is_async else step.call_plain
-        if step.plan.timeout is not None:
+        if step.may_outlive:
             place = self._session.attempt_place(call.name)
             return limited(function, step.plan.timeout, call.args, call.kwargs, place, blocking=step.blocking)
         return lambda: function(*call.args, **call.kwargs)

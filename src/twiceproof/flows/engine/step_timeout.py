@@ -47,8 +47,8 @@ class Overdue:
             self._forget()
             raise
 
-    def join(self, seconds: float) -> Returned | Raised | None:
-        self._thread.join(max(0.0, seconds))
+    def join(self, seconds: float | None) -> Returned | Raised | None:
+        self._thread.join(None if seconds is None else max(0.0, seconds))
         return self.finding
 
     @property
@@ -120,7 +120,7 @@ class Outlive(Request[Returned | Raised | None]):
 
 def limited(
     function: Callable[..., Any],
-    seconds: float,
+    seconds: float | None,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     place: Place,
@@ -128,12 +128,12 @@ def limited(
     blocking: Callable[..., Any] | None = None,
 ) -> Callable[[], Any]:
     """Return the call of a step, which ends after so many seconds. `blocking`: what an awaited one does on a thread,
-    which goes on when it is cancelled."""
+    which goes on when it is cancelled, with a time-out or without."""
     if blocking is not None:
         import asyncio
 
         return lambda: asyncio.to_thread(_watched, lambda: blocking(*args, **kwargs), seconds, place)
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function) and seconds is not None:
         return lambda: _awaited(function(*args, **kwargs), seconds)
     return lambda: _watched(lambda: function(*args, **kwargs), seconds, place)
 
@@ -145,7 +145,7 @@ async def _awaited(work: Any, seconds: float) -> Any:
         return await work
 
 
-def _watched(work: Callable[[], Any], seconds: float, place: Place) -> Any:
+def _watched(work: Callable[[], Any], seconds: float | None, place: Place) -> Any:
     """Run it on a thread of its own. After the time-out its outcome is unknown."""
     attempt = Overdue(work, place)
     attempt.start()

@@ -142,7 +142,7 @@ DRAFTS = (f"{EFFECTS}mail_drafts.graph", f"{EFFECTS}mail_drafts.gmail")
 
 
 def only_described(source: SourceTree, *, returned: bool) -> Iterator[ast.Call]:
-    """Calls of blocks whose effect is dropped: a statement of its own, or what a flow itself returns."""
+    """Calls of blocks whose effect is dropped: a statement of its own, or what a flow or step itself returns."""
     kinds = (ast.Expr, ast.Return) if returned else (ast.Expr,)
     for node in source.nodes(*kinds):
         call = getattr(node, "value", None)

@@ -70,12 +70,22 @@ def of_step(step: Step, *, keeps_large: bool) -> Iterator[ChecklistFinding]:
     yield from _key_sent(step, source)
     yield from _work(step.name, source, step.plan.repeat.kind, alone=step.transaction is None)
     yield from _requests(step, source)
+    if not isinstance(step, EffectStep):
+        yield from _described(step.name, source)
 
 
 def of_once(once: Once) -> Iterator[ChecklistFinding]:
     source, name = SourceTree(once.function), once.policy.operation
     yield from _key(name, once.claim_requests, source)
     yield from _work(name, source, once.policy.repeat)
+    yield from _described(name, source)
+
+
+def _described(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
+    """Effects that a step or guarded function describes as if it performed them."""
+    for call in only_described(source, returned=True):
+        found = f"{ast.unparse(call.func)}() is only described"
+        yield _found("effect-not-performed", source, source.line(call), name, found)
 
 
 def of_hook(hook: Hook) -> Iterator[ChecklistFinding]:

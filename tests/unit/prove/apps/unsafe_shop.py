@@ -306,6 +306,16 @@ def saves(order):
     return files.write("orders.txt", "one")
 
 
+@app.step(repeat="never")
+def describes_only(order):
+    return http.post("https://books.test/invoices", json=order)  # expect: effect-not-performed
+
+
+@app.once(key="order:{order[id]}")
+def guards_a_description(order):
+    files.write("orders.txt", "one")  # expect: effect-not-performed
+
+
 @app.flow(key="order:{order[id]}")
 def effects_that_are_only_described(order):
     http.put("https://books.test/invoices/17", json=order)  # expect: effect-not-performed
