@@ -183,7 +183,11 @@ def promote(store: Store, plan: Promotion, who: Releaser, *, note: str = "") -> 
     change = ReleaseChange(
         "promote", number, plan.release.hash, who.by, 0.0, note, evidence, plan.new_key, plan.remembered
     )
-    live = LiveFlow(plan.release.flow, plan.release.hash, number, max(last, number), version=plan.release.version)
+    # A paused flow stays paused: the reason for the pause is not cured by another content.
+    paused = plan.live is not None and plan.live.paused and not plan.release.version
+    live = LiveFlow(
+        plan.release.flow, plan.release.hash, number, max(last, number), paused=paused, version=plan.release.version
+    )
     return (yield from _change(store, plan.tenant, plan.record, live, change, plan.release, _evidence(plan)))
 
 
@@ -204,7 +208,8 @@ def rollback(
     if release.number == live.number:
         return live
     change = ReleaseChange("rollback", release.number, release.hash, who.by, 0.0, note)
-    back = LiveFlow(name, release.hash, release.number, live.last, paused=live.paused, version=release.version)
+    paused = live.paused and not release.version  # a flow in Python cannot be paused, nor resumed
+    back = LiveFlow(name, release.hash, release.number, live.last, paused=paused, version=release.version)
     return (yield from _change(store, tenant, record, back, change, release))
 
 

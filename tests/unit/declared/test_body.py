@@ -14,6 +14,7 @@ from tests.unit.effects.mailbox import mailbox
 from twiceproof import App, NeedsReview, NotDone, Rejected, Waiting
 from twiceproof.effects import ssh
 from twiceproof.errors import StepFailed
+from twiceproof.flows.engine.step_errors import BrokenFlowText
 
 
 @pytest.fixture(autouse=True)
@@ -420,3 +421,10 @@ def test_an_empty_field_is_a_failure_and_no_mistake(app, tmp_path, books):
     with pytest.raises(NotDone, match="it is empty"):
         bill(ORDER)
     assert app.runs(flow="bill")[0].state == "failed" and books.paths("PUT") == ["/void/inv_1"]
+
+
+def test_a_called_flow_that_is_not_here_is_told_with_what_to_do(app, tmp_path):
+    text = HEAD + "steps:\n  - {step: said, flow: ship, with: {id: =order.id}}\nreturns: =said\n"
+    bill = declare(app, tmp_path, text)
+    with pytest.raises(BrokenFlowText, match=r"flow: ship is not in this process; put ship\.flow\.yaml beside"):
+        bill(ORDER)

@@ -350,6 +350,16 @@ def test_pause_and_resume_are_recorded_once_each(memory):
     assert [one.what for one in block(list_changes(memory, TENANT, "greet"))] == ["promote", "pause", "resume"]
 
 
+def test_a_promotion_or_rollback_does_not_resume_a_paused_flow(memory):
+    """The mail server for which it was paused is still away."""
+    block(promote(memory, _planned(memory, "one"), ADA))
+    block(pause(memory, TENANT, "greet", BOB))
+    assert block(promote(memory, _planned(memory, "two"), ADA)).paused
+    assert block(rollback(memory, TENANT, "greet", ADA)).paused
+    assert not block(pause(memory, TENANT, "greet", BOB, paused=False)).paused
+    assert not block(promote(memory, _planned(memory, "two"), ADA)).paused
+
+
 def test_a_python_flow_is_recorded_with_its_version_and_evidence(memory):
     release = FlowRelease("ship", "b" * 64, version="7", key="order:{id}", functions={"shop:ship": "1"}, by="ada")
     block(push_release(memory, TENANT, release))
