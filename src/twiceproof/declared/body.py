@@ -369,7 +369,7 @@ def _fault(error: BaseException, name: str) -> dict[str, str]:
 
 
 def _not_here(name: str) -> NoReturn:
-    """A mistake of what runs here, and not of the event: nothing is undone for it, and the run goes on after a retry."""
+    """A mistake of what runs here, not of the event: nothing is undone for it, and the run goes on after a retry."""
     raise BrokenFlowText(
         f"flow: {name} is not in this process; put {name}.flow.yaml beside the file that calls it, or declare it in "
         "Python, restart, and retry the run.",

@@ -15,6 +15,7 @@ from .connections import Connections
 from .gate import (
     GateCheck,
     Reach,
+    calling_back,
     check_called,
     check_callers,
     check_file,
@@ -113,8 +114,9 @@ def plan_promotion(
     if release.text:
         read = read_flow(release.text)
         called = yield from live_called(store, tenant, read)
+        circling = yield from calling_back(store, tenant, read, called)
         others = yield from others_live(store, tenant, read)
-        checks = [*check_file(read, connections or Connections(), reach), *also, *check_called(called)]
+        checks = [*check_file(read, connections or Connections(), reach), *also, *check_called(name, called, circling)]
         checks += [*check_proof(release, proof, tenant, called), *check_triggers(others, read)]
         checks += check_callers(others, release)
     else:

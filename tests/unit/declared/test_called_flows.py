@@ -129,3 +129,31 @@ def test_evidence_is_for_the_files_as_they_were_before_the_tests(memory, tmp_pat
     proof = flow_proof(before, [], tenant=TENANT, depth=2, by="ci", host="here")
     release, _ = block(push(memory, TENANT, files["outer"], by="ada"))
     assert proof.hash == release.hash and proof.flows == {"greet": make_live(memory, files["greet"]).hash}
+
+
+def proved(store: Store, folder: Path, name: str, files: dict[str, str]) -> Promotion:
+    """Push a flow, keep the evidence for it as its files are, and plan its promotion."""
+    as_tested(folder, files)
+    block(push(store, TENANT, files[name], by="ada"))
+    tested = read_tested(folder / f"{name}.flow.yaml")
+    results = [FlowTestResult("one", ignored=True)]
+    block(keep_proof(store, flow_proof(tested, results, tenant=TENANT, depth=2, by="ci", host="here")))
+    return plan(store, name)
+
+
+def test_two_flows_that_call_each_other_are_told_how_they_go_live(memory, tmp_path):
+    """Each has to be live before the other. What is told is then done, and works."""
+    inner = caller("outer").replace("flow: outer\n", "flow: inner\n", 1).replace("key: outer", "key: inner")
+    files = {"outer": caller("inner"), "inner": inner}
+    proved(memory, tmp_path, "inner", files)
+    (refused,) = proved(memory, tmp_path, "outer", files).refused
+    assert refused.found == "it calls inner, of which no release of a file is live, and whose draft calls outer"
+    assert refused.instead == "promote inner without its call of outer first, then outer, then inner with the call"
+
+    alone = inner.replace("flow: outer, with: {id: =id}", "sleep: 1s").replace("returns: =said\n", "")
+    for name, text in (("inner", alone), ("outer", files["outer"]), ("inner", inner)):
+        ready = proved(memory, tmp_path, name, {**files, "inner": alone if text != inner else inner})
+        block(promote(memory, ready, ADA))
+    (found,) = refusals(memory)
+    assert "another content of it" in found
+    assert proved(memory, tmp_path, "outer", files).refused == []
