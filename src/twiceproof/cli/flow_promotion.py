@@ -89,11 +89,19 @@ def promote(ctx: click.Context, /, name: str, dry_run: bool, folder: Path | None
     with opened(target) as store:
         who = releaser(store, target, given["by"], given["token"])
         also: list[GateCheck] = []
+        content = None
         if ":" in name:
             from .python_releases import recorded
 
-            name, also = recorded(store, target.tenant, name, who.by)
-        asked = {"which": given["which"], "new_key": given["new_key"], "connections": connections, "also": also}
+            content, also = recorded(store, target.tenant, name, who.by, keep=who.may and not dry_run)
+            name = content.flow
+        asked = {
+            "content": content,
+            "which": given["which"],
+            "new_key": given["new_key"],
+            "connections": connections,
+            "also": also,
+        }
         plan = block(plan_promotion(store, target.tenant, name, who, **asked))
         live = None
         if not (dry_run or plan.refused):

@@ -33,6 +33,7 @@ from .releases import (
     FlowRelease,
     LiveFlow,
     ReleaseChange,
+    as_stored,
     change_live,
     draft_of,
     keep_change,
@@ -91,6 +92,7 @@ def plan_promotion(
     who: Releaser,
     *,
     which: str = "",
+    content: FlowRelease | None = None,
     connections: Connections | None = None,
     new_key: str = "",
     reach: Reach | None = None,
@@ -98,11 +100,15 @@ def plan_promotion(
 ) -> Operation[Promotion]:
     """Check every condition. Writes nothing, and refuses only a release that does not exist.
 
-    `which` is a number or hash, by default the draft; `also` are conditions that the caller has checked.
+    `which` is a number or hash, by default the draft; `content` is one that may not be stored yet; `also` are
+    conditions that the caller has checked.
     """
     record = yield from live_record(store, tenant, name)
     live = None if record is None else read_live(record)
-    release = yield from (release_of(store, tenant, name, which) if which else draft_of(store, tenant, name))
+    if content is not None:
+        release: FlowRelease | None = yield from as_stored(store, tenant, content)
+    else:
+        release = yield from (release_of(store, tenant, name, which) if which else draft_of(store, tenant, name))
     if release is None:
         raise Misuse(f"{name} has no draft; push one: twiceproof flows push {name}.flow.yaml", flow=name)
     before = None if live is None else (yield from release_of(store, tenant, name, release_name(live.number)))
