@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
+from email.utils import getaddresses
 from typing import Any
 
 import msgspec
@@ -315,16 +317,45 @@ def _mail(spec: MailSpec, connections: Connections) -> Describe:
 
     def describe(scope: Scope) -> Effect[Any]:
         made = {name: formula.evaluate(scope) for name, formula in fields.items()}
+        _refuse_odd_mail(spec, made)
         message = mail.message(sender=to.sender, **_redirected(to, made))
         for name, media, content in attached:
             kind, _, subtype = media.partition("/")
-            message.add_attachment(
-                _bytes_of(content.evaluate(scope)), maintype=kind, subtype=subtype, filename=name.render(scope)
-            )
+            file = name.render(scope)
+            _refuse_lines("attach", file)
+            message.add_attachment(_bytes_of(content.evaluate(scope)), maintype=kind, subtype=subtype, filename=file)
         own, probe = declared_repeat(spec, connections, scope, limit)
         return DeclaredEffect(mail.send(message, via=server), own, probe)
 
     return describe
+
+
+def _refuse_odd_mail(spec: MailSpec, made: Mapping[str, Any]) -> None:
+    """Refuse values of an event that cannot be a part of a mail, or that would send it to others as well."""
+    for name in ("to", "cc"):
+        found = made[name]
+        people = found if isinstance(found, list) else [found]
+        if not all(isinstance(one, str) for one in people) or (name == "to" and not people):
+            raise BrokenFlowText(f"{name}: an address, or a list of addresses, is expected here.", final=True)
+        for one in people:
+            _refuse_lines(name, one)
+        written = getattr(spec, name)
+        has_fields = isinstance(written, str) and "{" in written and not written.startswith("=")
+        if has_fields and len(getaddresses(people)) > _addresses(written):
+            raise NotDone(f"{name}: {written} has several addresses in one field; give a list, with =.", final=True)
+    for name in ("subject", "text", "html"):
+        if not isinstance(made[name], str):
+            raise BrokenFlowText(f"{name}: a text is expected here; write text(x), or json(x).", final=True)
+    _refuse_lines("subject", made["subject"])
+
+
+def _addresses(written: str) -> int:
+    return len([part for part in re.split("[,;]", written) if part.strip()])
+
+
+def _refuse_lines(name: str, text: str) -> None:
+    if "\n" in text or "\r" in text:
+        raise NotDone(f"{name}: it has a line break, which no mail may have there; use replace(x, …).", final=True)
 
 
 def _redirected(to: Connection, made: dict[str, Any]) -> dict[str, Any]:

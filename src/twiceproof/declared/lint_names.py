@@ -136,6 +136,9 @@ class NamesCheck:
         for use in self._findings.parsed(field):
             if use.path[0] not in field.extra:
                 self.name(use, names, field, condition)
+        if field.kind == "text" and field.source.startswith("=") and not field.source.startswith("=="):
+            found = "this text takes fields, and no expression: it would be sent as it stands"
+            self._findings.report_in(field, 0, "text", found, "{order.id}, or set: with a name for the value, before")
         if field.kind == "expression":
             for column, found, instead in misfits(field.source, lambda path: _kind(path, names)):
                 self._findings.report_in(field, column, "type", found, instead)

@@ -263,3 +263,30 @@ def test_a_part_of_a_path_that_is_only_dots_is_refused_and_nothing_is_sent(app, 
     with pytest.raises(NotDone, match="only dots"):
         bill(name)
     assert books.requests == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{notify: chat, text: =name, repeat: safe}",
+        "{approve: large, requester: =name}",
+        "{fail: =name}",
+        "{step: one, http: PUT chat /one, repeat: safe, external: =result.id}",
+        "{step: kept, keep: name, name: =name}",
+    ],
+)
+def test_an_expression_where_only_fields_are_read_is_told(step):
+    """It would be sent, or kept as an id, as it stands."""
+    text = f"flow: bill\ninput: {{name: text}}\nkey: k:{{name}}\nuses: [chat]\nsteps:\n  - {step}\n"
+    (found,) = [one for one in lint(read_flow(text)) if one.rule == "text"]
+    assert found.found.startswith("this text takes fields, and no expression") and found.place.line == 6
+    right = text.replace("=name", "'{name}'").replace("=result.id", "'{result.id}'")
+    assert not [one for one in lint(read_flow(right)) if one.rule == "text"]
+
+
+def test_a_name_in_an_expression_of_a_mail_is_checked():
+    text = "flow: bill\ninput: {name: text}\nkey: k:{name}\nuses: [mail]\nsteps:\n"
+    text += "  - {step: told, mail: mail, to: a@example.com, subject: =nam, text: =name, repeat: never}\n"
+    assert [(one.rule, one.instead) for one in lint(read_flow(text)) if one.level == "error"] == [
+        ("unknown-name", "name (line 2)")
+    ]
