@@ -119,10 +119,12 @@ def plan_promotion(
         count = yield from remembered_keys(store, tenant, name)
     if release.text:
         read = read_flow(release.text)
+        # First what takes seconds, as hosts are asked: what other flows have live is read shortly before the write.
+        checks = [*check_file(read, connections or Connections(), reach), *also]
         called = yield from live_called(store, tenant, read)
         circling = yield from calling_back(store, tenant, read, called)
         others = yield from others_live(store, tenant, read)
-        checks = [*check_file(read, connections or Connections(), reach), *also, *check_called(name, called, circling)]
+        checks += check_called(name, called, circling)
         checks += [*check_proof(release, proof, tenant, called), *check_triggers(others, read)]
         checks += check_callers(others, release)
     else:
