@@ -128,6 +128,8 @@ def _not_enough(proof: FlowProof) -> Iterator[str]:
     """Yield what the evidence leaves open, and what shows that the flow is not safe."""
     if not proof.results:
         yield "no test was run, so nothing is proved"
+    elif all(test.ignored for test in proof.results):
+        yield "the event of every test starts nothing, so nothing is proved; add a test that starts a run"
     if proof.depth < DEPTH:
         yield f"it was run to depth {proof.depth}, and {DEPTH} is needed: kills during the recovery"
     for test in proof.results:

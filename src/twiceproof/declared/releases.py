@@ -99,6 +99,7 @@ class TestProof(Struct, frozen=True, omit_defaults=True):
     safe: bool
     unobserved: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()  # the expectations that were not met
+    ignored: bool = False  # its event starts nothing, as expected: no step was run
 
 
 class FlowProof(Struct, frozen=True, omit_defaults=True):

@@ -13,9 +13,9 @@ from msgspec import structs
 from tests.unit.declared.releasing import TENANT, greet, make_live
 from twiceproof import Misuse
 from twiceproof.declared.promotion import Promotion, Releaser, plan_promotion, promote
-from twiceproof.declared.releases import FlowProof, keep_proof, push
+from twiceproof.declared.releases import FlowProof, TestProof, keep_proof, push
 from twiceproof.operations import block
-from twiceproof.prove.flow_tests import FlowTestResult, TestedFile, flow_proof, read_tested
+from twiceproof.prove.flow_tests import TestedFile, flow_proof, read_tested
 from twiceproof.stores.base import Store
 from twiceproof.stores.open import open_store
 
@@ -54,9 +54,13 @@ def as_tested(folder: Path, files: dict[str, str]) -> TestedFile:
 
 def proved_caller(store: Store, folder: Path, files: dict[str, str]) -> FlowProof:
     """Keep the evidence that `flows test` makes of the caller's file, with the files beside it."""
-    results = [FlowTestResult("one", ignored=True)]
-    proof = flow_proof(as_tested(folder, files), results, tenant=TENANT, depth=2, by="ci", host="here")
-    return block(keep_proof(store, proof))
+    return block(keep_proof(store, evidence(as_tested(folder, files))))
+
+
+def evidence(tested: TestedFile) -> FlowProof:
+    """The evidence for what was read, with a result that was not run here."""
+    proof = flow_proof(tested, [], tenant=TENANT, depth=2, by="ci", host="here")
+    return structs.replace(proof, results=(TestProof("one", 92, 92, True),))
 
 
 def test_a_called_flow_is_proved_with_its_caller(memory, tmp_path):
@@ -136,8 +140,7 @@ def proved(store: Store, folder: Path, name: str, files: dict[str, str]) -> Prom
     as_tested(folder, files)
     block(push(store, TENANT, files[name], by="ada"))
     tested = read_tested(folder / f"{name}.flow.yaml")
-    results = [FlowTestResult("one", ignored=True)]
-    block(keep_proof(store, flow_proof(tested, results, tenant=TENANT, depth=2, by="ci", host="here")))
+    block(keep_proof(store, evidence(tested)))
     return plan(store, name)
 
 

@@ -125,6 +125,10 @@ def test_evidence_of_another_content_counts_for_nothing(memory):
         ({"functions": {"shop:bill": "0"}}, "the evidence was made with other code of shop:bill than is here"),
         ({"depth": 1}, "it was run to depth 1, and 2 is needed: kills during the recovery"),
         ({"results": ()}, "no test was run, so nothing is proved"),
+        (
+            {"results": (TestProof("one", 1, 1, True, (), (), True), TestProof("two", 1, 1, True, (), (), True))},
+            "the event of every test starts nothing, so nothing is proved; add a test that starts a run",
+        ),
         ({"results": (TestProof("one", 92, 92, False),)}, "the test 'one' is not safe to repeat"),
         ({"results": (TestProof("one", 92, 91, True),)}, "the test 'one' is incomplete: 91 of 92 scenarios were run"),
         ({"results": (TestProof("one", 0, 0, True),)}, "the test 'one' is incomplete: 0 of 0 scenarios were run"),
@@ -144,6 +148,13 @@ def test_evidence_that_says_less_is_refused_with_its_own_sentence(memory, change
     assert refusals(memory) == [said]
     with pytest.raises(Misuse):
         block(promote(memory, plan(memory), ADA))
+
+
+def test_a_test_whose_event_starts_nothing_is_evidence_beside_one_that_was_run(memory):
+    release = pushed(memory, greet("one", steps=STEPS))
+    results = (TestProof("other event", 1, 1, True, (), (), True), TestProof("one", 92, 92, True))
+    block(keep_proof(memory, proof_of_it(release, results=results)))
+    assert refusals(memory) == []
 
 
 def test_the_evidence_of_another_tenant_is_not_there(memory):
