@@ -210,6 +210,7 @@ KINDS = {
     "str": "a text",
     "int": "a whole number",
     "float": "a number",
+    "decimal": "a number",
     "bool": "true or false",
     "array": "a list",
     "object": "a map",
