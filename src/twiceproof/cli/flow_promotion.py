@@ -89,11 +89,19 @@ def promote(ctx: click.Context, /, name: str, dry_run: bool, folder: Path | None
     with opened(target) as store:
         who = releaser(store, target, given["by"], given["token"])
         also: list[GateCheck] = []
+        content = None
         if ":" in name:
             from .python_releases import recorded
 
-            name, also = recorded(store, target.tenant, name, who.by)
-        asked = {"which": given["which"], "new_key": given["new_key"], "connections": connections, "also": also}
+            content, also = recorded(store, target.tenant, name, who.by, keep=who.may and not dry_run)
+            name = content.flow
+        asked = {
+            "content": content,
+            "which": given["which"],
+            "new_key": given["new_key"],
+            "connections": connections,
+            "also": also,
+        }
         plan = block(plan_promotion(store, target.tenant, name, who, **asked))
         live = None
         if not (dry_run or plan.refused):
@@ -119,8 +127,9 @@ def _show_promotion(target: LedgerTarget, plan: Promotion, live: LiveFlow | None
         if not check.ok and check.instead:
             lines.append(f"        Instead: {check.instead}")
     if live is not None:
-        lines.append(f"r{live.number} of {name} is live: new runs begin on it.")
+        lines.append(_began(live))
         moves = [("Go back", command(target, "flows", "rollback", name))]
+        moves += [("Resume", command(target, "flows", "resume", name))] if live.paused else []
     elif plan.refused:
         lines.append(f"Not promoted: {counted(len(plan.refused), 'condition')} of {len(plan.checks)} not met.")
         moves = [*_proving_move(target, plan, folder), ("Try again", command(target, "flows", "promote", name))]
@@ -192,9 +201,13 @@ def rollback(target: LedgerTarget, name: str, to: str, by: str | None, token: st
         who = releaser(store, target, by, token)
         live = block(go_back(store, target.tenant, name, who, to=to, note=note))
     moves = [("List its runs under way", command(target, "runs", "list", "--flow", name))]
-    answer(
-        target, structs.asdict(live_shape(live)), [f"r{live.number} of {name} is live: new runs begin on it."], moves
-    )
+    answer(target, structs.asdict(live_shape(live)), [_began(live)], moves)
+
+
+def _began(live: LiveFlow) -> str:
+    if live.paused:
+        return f"r{live.number} of {live.flow} is live, and still paused: no run begins or continues."
+    return f"r{live.number} of {live.flow} is live: new runs begin on it."
 
 
 def _paused(target: LedgerTarget, name: str, who: tuple[str | None, str | None], note: str, *, paused: bool) -> None:

@@ -66,9 +66,8 @@ def run(ctx: click.Context, /, name: str, draft: bool, **given: Any) -> None:
         raise Misuse(f"Live runs are started by their triggers, or by POST /v1/runs/{name}; to try the draft: --draft")
     target = ctx.ensure_object(LedgerTarget)
     connections = connections_in(target, given["folder"])
-    with opened(target) as store:
+    with opened(target) as store, App(store, tenant=target.tenant) as app:
         release = _content(store, target, name, given["which"])
-        app = App(store, tenant=target.tenant)
         made = compile_draft(app, release, connections, given["allowed"])
         event = _event(store, target, given, made)
         if made.allowed:

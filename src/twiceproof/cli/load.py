@@ -92,7 +92,8 @@ def _load(name: str, what: str, example: str, others: Callable[[ModuleType], str
     """Import with the current directory first. An error of the module is reported in one line, with its place."""
     module_name, colon, attr = name.partition(":")
     if not (module_name.strip("./") and colon and attr):
-        raise Misuse(f"{name!r} does not name {what}; write it as module:attr, for example {example}.")
+        no_folder = "" if colon or what != "an app" else f" There is no directory {name} here, either."
+        raise Misuse(f"{name!r} does not name {what}; write it as module:attr, for example {example}.{no_folder}")
     if "/" in module_name or module_name.startswith("."):
         raise _a_file(module_name, attr)
     module = _imported(module_name, attr)

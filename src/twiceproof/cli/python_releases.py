@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["python_release", "record_evidence", "recorded"]
 
 
-def recorded(store: Store, tenant: str, name: str, by: str) -> tuple[str, list[GateCheck]]:
-    """Store the identity of the code of `module:flow`. Returns the flow's name, and what `twiceproof check` says."""
+def recorded(
+    store: Store, tenant: str, name: str, by: str, *, keep: bool = True
+) -> tuple[FlowRelease, list[GateCheck]]:
+    """Return the identity of the code of `module:flow`, and what `twiceproof check` says. `keep`: store it."""
     from ..prove.checklist import check_app
     from ..prove.target import app_of
 
@@ -39,13 +41,15 @@ def recorded(store: Store, tenant: str, name: str, by: str) -> tuple[str, list[G
     if not isinstance(flow, Flow):
         raise Misuse(f"{name} is no flow; name a function under @app.flow, or the NAME of a flow in a file.")
     app = app_of(flow)
-    block(push_release(store, tenant, python_release(app, flow, by)))
+    release = python_release(app, flow, by)
+    if keep:
+        release, _ = block(push_release(store, tenant, release))
     findings = check_app(app)
     if not findings:
-        return flow.name, [GateCheck("check", True, "no findings")]
+        return release, [GateCheck("check", True, "no findings")]
     one = findings[0]
     found = f"{one.rule}: {one.where}: {one.found}" + (f", and {len(findings) - 1} more" if len(findings) > 1 else "")
-    return flow.name, [GateCheck("check", False, found, f"twiceproof check {name.partition(':')[0]}:app")]
+    return release, [GateCheck("check", False, found, f"twiceproof check {name.partition(':')[0]}:app")]
 
 
 def python_release(app: App, flow: Flow, by: str = "") -> FlowRelease:

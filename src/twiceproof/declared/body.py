@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import UNSET, Struct
 
@@ -267,7 +267,8 @@ class FlowBody:
             given = read_value(spec.given)
 
             def call(scope: Scope) -> None:
-                result = wrapped_flow(app.flows[spec.flow])(**given.evaluate(scope))
+                called = app.flows.get(spec.flow) or _not_here(spec.flow)
+                result = wrapped_flow(called)(**given.evaluate(scope))
                 scope[step.name or spec.flow] = to_plain(result)
 
             return call
@@ -365,6 +366,15 @@ def _fault(error: BaseException, name: str) -> dict[str, str]:
         fault = error.data["fault"]
         return {"step": str(error.data["step"]), "type": fault.type, "message": fault.message}
     return {"step": name, "type": type(error).__name__, "message": str(error)}
+
+
+def _not_here(name: str) -> NoReturn:
+    """A mistake of what runs here, not of the event: nothing is undone for it, and the run goes on after a retry."""
+    raise BrokenFlowText(
+        f"flow: {name} is not in this process; put {name}.flow.yaml beside the file that calls it, or declare it in "
+        "Python, restart, and retry the run.",
+        final=True,
+    )
 
 
 def _until(moment: Any, now: datetime) -> float:

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from ..errors import Misuse
 from ..secret import Env, SecretFile, env
-from .nodes import Document, LintProblem, parse
+from .nodes import Document, LintProblem, parse, read_utf8
 
 if TYPE_CHECKING:
     from ..effects.base import Effect
@@ -93,7 +93,7 @@ class Connections(Struct, frozen=True):
         """Read a file. A missing one has no connections: a flow that uses none needs none."""
         if not path.is_file():
             return cls(file=str(path))
-        document = parse(path.read_text("utf-8"))
+        document = parse(read_utf8(path))
         problems = list(document.problems)
         known: dict[str, Connection] = {}
         drafts: dict[str, Connection] = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
+from email.utils import getaddresses
 from typing import Any
 
 import msgspec
@@ -13,9 +15,9 @@ from ..effects import http, mail
 from ..effects.base import Absent, Effect, Happened, Look, Unknown, look_of
 from ..effects.http_answers import unanswered_look
 from ..effects.http_request import answer_of
-from ..effects.repeat import SAFE, Declared, declare, keyed
+from ..effects.repeat import NEVER, SAFE, Declared, declare, keyed
 from ..effects.smtp import SmtpServer, smtp
-from ..errors import Misuse, NotDone, OutcomeUnknown
+from ..errors import Misuse, NotDone, OutcomeUnknown, TwiceproofError
 from ..flows.engine.step_errors import BrokenFlowText
 from ..flows.resources import Resource
 from ..flows.step import called_with
@@ -35,6 +37,7 @@ Describe = Callable[[Scope], Effect[Any]]
 DEFAULT_HEADER = "Idempotency-Key"
 TIMEOUT = 30.0
 LONGEST_SUBJECT = 120
+SHORTEST_SECRET = 4  # characters of a part of an address that is taken out of messages
 
 
 class DeclaredEffect(Struct, frozen=True, eq=False):
@@ -316,16 +319,45 @@ def _mail(spec: MailSpec, connections: Connections) -> Describe:
 
     def describe(scope: Scope) -> Effect[Any]:
         made = {name: formula.evaluate(scope) for name, formula in fields.items()}
+        _refuse_odd_mail(spec, made)
         message = mail.message(sender=to.sender, **_redirected(to, made))
         for name, media, content in attached:
             kind, _, subtype = media.partition("/")
-            message.add_attachment(
-                _bytes_of(content.evaluate(scope)), maintype=kind, subtype=subtype, filename=name.render(scope)
-            )
+            file = name.render(scope)
+            _refuse_lines("attach", file)
+            message.add_attachment(_bytes_of(content.evaluate(scope)), maintype=kind, subtype=subtype, filename=file)
         own, probe = declared_repeat(spec, connections, scope, limit)
         return DeclaredEffect(mail.send(message, via=server), own, probe)
 
     return describe
+
+
+def _refuse_odd_mail(spec: MailSpec, made: Mapping[str, Any]) -> None:
+    """Refuse values of an event that cannot be a part of a mail, or that would send it to others as well."""
+    for name in ("to", "cc"):
+        found = made[name]
+        people = found if isinstance(found, list) else [found]
+        if not all(isinstance(one, str) for one in people) or (name == "to" and not people):
+            raise BrokenFlowText(f"{name}: an address, or a list of addresses, is expected here.", final=True)
+        for one in people:
+            _refuse_lines(name, one)
+        written = getattr(spec, name)
+        has_fields = isinstance(written, str) and "{" in written and not written.startswith("=")
+        if has_fields and len(getaddresses(people)) > _addresses(written):
+            raise NotDone(f"{name}: {written} has several addresses in one field; give a list, with =.", final=True)
+    for name in ("subject", "text", "html"):
+        if not isinstance(made[name], str):
+            raise BrokenFlowText(f"{name}: a text is expected here; write text(x), or json(x).", final=True)
+    _refuse_lines("subject", made["subject"])
+
+
+def _addresses(written: str) -> int:
+    return len([part for part in re.split("[,;]", written) if part.strip()])
+
+
+def _refuse_lines(name: str, text: str) -> None:
+    if "\n" in text or "\r" in text:
+        raise NotDone(f"{name}: it has a line break, which no mail may have there; use replace(x, …).", final=True)
 
 
 def _redirected(to: Connection, made: dict[str, Any]) -> dict[str, Any]:
@@ -371,10 +403,60 @@ def asking(spec: NotifySpec | AskSpec, connections: Connections) -> Describe:
             said = {"to": whom.evaluate(scope) or to.sender, "subject": subject, "text": line}
             return mail.send(mail.message(sender=to.sender, **_redirected(to, said)), via=_server(to))
         url = secret_or_text(str(to.webhook))
-        address = url if isinstance(url, str) else url.values()[0]
-        return http.post(address, json={"text": line}, keep="status")
+        if isinstance(url, str):
+            return http.post(url, json={"text": line}, keep="status")
+        return SecretNotice(spec.notify, line, url.values()[0])
 
     return describe
+
+
+class SecretNotice(Struct, frozen=True):
+    """A notice to a chat whose address is a secret: its path lets anybody write there. So the address is neither
+    described nor in the text of a failure, which the ledger keeps and pages show.
+    """
+
+    connection: str
+    line: str
+    address: str
+
+    def __repr__(self) -> str:
+        return f"SecretNotice({self.connection})"
+
+    @property
+    def name(self) -> str:
+        return f"notify {self.connection}"
+
+    @property
+    def repeat(self) -> Declared:
+        return NEVER
+
+    @property
+    def result_type(self) -> Any:
+        return Any
+
+    def describe(self) -> dict[str, Any]:
+        return {"notify": self.connection, "text": self.line}
+
+    def perform(self, effect_key: str) -> Any:
+        try:
+            return http.post(self.address, json={"text": self.line}, keep="status").perform(effect_key)
+        except TwiceproofError as error:
+            raise self._without_address(error) from None
+
+    def _without_address(self, error: TwiceproofError) -> TwiceproofError:
+        text = str(error)
+        _, _, place = self.address.partition("://")
+        path = place[place.find("/") :] if "/" in place else ""
+        parts = [part for part in re.split("[/?&=#]", path) if len(part) >= SHORTEST_SECRET]
+        for part in (self.address, place, path, path.partition("?")[0], *parts):
+            if len(part) >= SHORTEST_SECRET:
+                text = text.replace(part, "…")
+        if isinstance(error, NotDone | OutcomeUnknown):
+            return type(error)(f"notify {self.connection}: {text}", **error.data)
+        return Misuse(f"The address of {self.connection} cannot be used; correct what its reference names.")
+
+    def look(self, effect_key: str) -> Look:
+        return Unknown("a chat is not read")
 
 
 class LogLine(Struct, frozen=True):

@@ -8,7 +8,9 @@ A missing name is an error that names its path; only `default(order.note, "")` a
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -51,6 +53,8 @@ DEEPEST = 40
 BUDGET = 20_000  # evaluated parts, including items of lists
 MOST_DIGITS = 350  # before or after the point of a number; a JSON number has fewer
 AT_ONCE = 16  # values that are compared or copied at the cost of one part
+
+_KEYWORD_FIELD = re.compile(rf"(?<=[\w\])])\.({'|'.join(keyword.kwlist)})\b")
 
 CONSTANTS = {"null": None, "true": True, "false": False}
 
@@ -102,6 +106,10 @@ def compiled(text: str) -> Expression:
         tree = ast.parse(source, mode="eval")
     except SyntaxError as error:
         column = error.offset - 1 if error.offset else len(text.rstrip())  # 0: it ends too early
+        if (field := _KEYWORD_FIELD.search(source)) is not None:
+            raise ExpressionError(
+                f'.{field[1]} is a word of the language; write ["{field[1]}"]', field.start()
+            ) from None
         raise ExpressionError(f"cannot be read: {error.msg}", column) from None
     except (ValueError, RecursionError, MemoryError):
         raise ExpressionError("cannot be read: it has a sign or a nesting that no expression has") from None

@@ -25,6 +25,7 @@ from .releases import (
     LIVE_KIND,
     FlowProof,
     FlowRelease,
+    draft_of,
     function_digests,
     live_of,
     read_live,
@@ -38,6 +39,7 @@ from .template import key_template
 __all__ = [
     "DEPTH",
     "GateCheck",
+    "calling_back",
     "check_called",
     "check_callers",
     "check_file",
@@ -126,6 +128,8 @@ def _not_enough(proof: FlowProof) -> Iterator[str]:
     """Yield what the evidence leaves open, and what shows that the flow is not safe."""
     if not proof.results:
         yield "no test was run, so nothing is proved"
+    elif all(test.ignored for test in proof.results):
+        yield "the event of every test starts nothing, so nothing is proved; add a test that starts a run"
     if proof.depth < DEPTH:
         yield f"it was run to depth {proof.depth}, and {DEPTH} is needed: kills during the recovery"
     for test in proof.results:
@@ -251,10 +255,26 @@ def live_called(store: Store, tenant: str, read: ReadFlow) -> Operation[dict[str
     return found
 
 
-def check_called(called: CalledFlows) -> Iterator[GateCheck]:
+def calling_back(store: Store, tenant: str, read: ReadFlow, called: CalledFlows) -> Operation[set[str]]:
+    """Return the flows that a file calls, that are not live, and whose drafts call this flow: each would have to be
+    live before the other."""
+    own = "" if read.file is None else read.file.flow
+    found = set()
+    for name in (name for name, release in called.items() if release is None):
+        draft = yield from draft_of(store, tenant, name)
+        if draft is not None and draft.text and own in called_flows(read_flow(draft.text)):
+            found.add(name)
+    return found
+
+
+def check_called(flow: str, called: CalledFlows, circling: Collection[str] = ()) -> Iterator[GateCheck]:
     """Check that the flows that a file calls are live: what a call runs must be known, to be proved."""
     for name, release in called.items():
-        if release is None:
+        if name in circling:
+            found = f"it calls {name}, of which no release of a file is live, and whose draft calls {flow}"
+            instead = f"promote {name} without its call of {flow} first, then {flow}, then {name} with the call"
+            yield GateCheck("called", False, found, instead)
+        elif release is None:
             found = f"it calls {name}, of which no release of a file is live"
             yield GateCheck("called", False, found, f"first: twiceproof flows promote {name}")
         else:

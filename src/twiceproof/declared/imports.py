@@ -4,8 +4,9 @@ not say how it may be repeated.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ _OF_NODE = re.compile(
 )
 TRIGGERS = ("webhook", "manualTrigger", "scheduleTrigger", "cron", "start", "formTrigger")
 UNITS = {"seconds": "s", "minutes": "m", "hours": "h", "days": "d", "weeks": "w"}
+DEFAULT_INTERVALS = {"seconds": 30, "minutes": 5}
 SIGNS = {"equals": "==", "equal": "==", "notEquals": "!=", "notEqual": "!=", "gt": ">", "larger": ">", "gte": ">="}
 SIGNS |= {"lt": "<", "smaller": "<", "lte": "<=", "largerEqual": ">=", "smallerEqual": "<="}
 
@@ -46,10 +48,27 @@ def import_n8n(workflow: Mapping[str, Any], name: str = "") -> ImportedFlow:
         workflow: The parsed JSON: `nodes` and `connections`.
         name: The flow's name; by default the workflow's own.
     """
-    nodes = workflow.get("nodes")
+    nodes = workflow.get("nodes") if isinstance(workflow, Mapping) else None
     if not isinstance(nodes, list) or not all(isinstance(node, dict) and "type" in node for node in nodes):
         raise Misuse("This is no workflow of n8n: it has no list of nodes. Export it with Download, as JSON.")
-    return _Workflow(workflow, name or str(workflow.get("name") or "imported")).made()
+    try:
+        return _Workflow(workflow, name or str(workflow.get("name") or "imported")).made()
+    except (AttributeError, TypeError, LookupError) as error:
+        raise Misuse(
+            f"This workflow is not built as n8n exports one ({error}). Export it anew with Download, as JSON."
+        ) from None
+
+
+def _apart(names: Iterable[str]) -> dict[str, str]:
+    """Return an identifier for each name; those of two names differ, as `Send it!` and `Send it?` do."""
+    made: dict[str, str] = {}
+    for name in names:
+        wanted = found = _identifier(name)
+        number = 2
+        while found in made.values():
+            found, number = f"{wanted}_{number}", number + 1
+        made[name] = found
+    return made
 
 
 def _identifier(text: str) -> str:
@@ -65,7 +84,7 @@ class _Workflow:
         self._uses: dict[str, dict[str, Any]] = {}
         self._declare: list[str] = []
         self._open: list[str] = []
-        self._names = {name: _identifier(name) for name in self._nodes}
+        self._names = _apart(self._nodes)
 
     def made(self) -> ImportedFlow:
         first = [name for name in self._nodes if self._kind(name) in TRIGGERS]
@@ -104,10 +123,26 @@ class _Workflow:
             }
         if kind in ("scheduleTrigger", "cron"):
             rules = (given.get("rule") or {}).get("interval") or [{}]
-            unit = UNITS.get(str(rules[0].get("field", "hours")), "h")
-            number = rules[0].get(f"{rules[0].get('field', 'hours')}Interval", 1)
-            return {"every": f"{number}{unit}", "give": {"event": "={'id': tick}".replace("'", '"')}}
+            if len(rules) > 1:
+                self._open.append(f"{name}: of its {len(rules)} times only the first: write a trigger for each")
+            return {**self._times(name, rules[0]), "give": {"event": '={"id": tick}'}}
         return "manual"
+
+    def _times(self, name: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+        """Return when a schedule fires. What is not translated is told: another time would be taken for the one that
+        was meant. n8n leaves fields out that have their default."""
+        field = str(rule.get("field", "days"))
+        number = rule.get(f"{field}Interval", DEFAULT_INTERVALS.get(field, 1))
+        cron = str(rule.get("expression", "")).removeprefix("=").split()
+        hour, minute = rule.get("triggerAtHour", 0), rule.get("triggerAtMinute", 0)
+        if field == "cronExpression" and (len(cron) == 5 or (len(cron) == 6 and cron[0] == "0")):
+            return {"schedule": " ".join(cron[-5:])}
+        if field == "days" and number == 1:
+            return {"schedule": f"{minute} {hour} * * *"}
+        if field not in ("seconds", "minutes", "hours") or not isinstance(number, int):
+            self._open.append(f'{name}: its times: write schedule: "minute hour day month weekday"')
+            return {"every": "1d"}
+        return {"every": f"{number}{UNITS[field]}"}
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -151,7 +186,13 @@ class _Workflow:
             else [one for some in given.values() if isinstance(some, list) for one in some]
         )
         made = [self._test(test, name, before) for test in tests if isinstance(test, dict)]
-        return " and ".join(made) if made else str(self._not_translated(f"{name}: its condition", "true"))
+        is_any = isinstance(given, dict) and given.get("combinator") == "or"
+        is_any = is_any or self._parameters(name).get("combineOperation") == "any"
+        return (
+            (" or " if is_any else " and ").join(made)
+            if made
+            else str(self._not_translated(f"{name}: its condition", "true"))
+        )
 
     def _test(self, test: Mapping[str, Any], name: str, before: str) -> str:
         operator = test.get("operator") or {}
@@ -169,7 +210,7 @@ class _Workflow:
         return (
             {True: "true", False: "false", None: "null"}.get(value, repr(value))
             if not isinstance(value, str)
-            else f'"{value}"'
+            else json.dumps(value, ensure_ascii=False)  # quoted: a quote in it does not end it
         )
 
     def _step(self, name: str, before: str) -> dict[str, Any] | None:
@@ -191,15 +232,28 @@ class _Workflow:
         method = str(given.get("method") or given.get("requestMethod") or "GET").upper()
         url = str(given.get("url") or "").removeprefix("=")
         parts = urlsplit(url if "//" in url else f"https://{url}")
-        host = parts.hostname or "service"
-        connection = _identifier(host.removeprefix("api.").split(".")[0])
-        self._uses.setdefault(connection, {"live": {"http": f"{parts.scheme or 'https'}://{parts.netloc or host}"}})
+        connection = self._connection(name, parts.scheme, parts.netloc)
         path = self._text(parts.path or "/", before) + (f"?{self._text(parts.query, before)}" if parts.query else "")
         step: dict[str, Any] = {"step": self._names[name], "http": f"{method} {connection} {path}"}
+        for field, of in (("query", "queryParameters"), ("headers", "headerParameters")):
+            rows = (given.get(of) or {}).get("parameters")
+            if isinstance(rows, list) and rows:
+                step[field] = {str(row.get("name")): self._value(row.get("value"), before) for row in rows}
+        if given.get("authentication", "none") != "none":
+            self._open.append(f"{name}: its credentials: give {connection} bearer: env:NAME in connections.yaml")
         body = self._body(given, before)
         if body is not None:
-            step["json"] = body
+            step["form" if given.get("contentType") == "form-urlencoded" else "json"] = body
         return step if method in ("GET", "HEAD") else self._undeclared(step)
+
+    def _connection(self, name: str, scheme: str, place: str) -> str:
+        if not place or "{" in place:
+            self._open.append(f"{name}: its address is an expression: give the host in connections.yaml")
+            scheme, place = "https", "service.example"
+        host = place.rpartition("@")[2].partition(":")[0]
+        connection = _identifier(host.removeprefix("api.").split(".")[0])
+        self._uses.setdefault(connection, {"live": {"http": f"{scheme or 'https'}://{place.rpartition('@')[2]}"}})
+        return connection
 
     def _body(self, given: Mapping[str, Any], before: str) -> Any:
         rows = (given.get("bodyParameters") or {}).get("parameters")
@@ -208,8 +262,6 @@ class _Workflow:
         text = given.get("jsonBody")
         if not isinstance(text, str):
             return None
-        import json
-
         try:
             return self._value(json.loads(text.removeprefix("=")), before)
         except ValueError:
@@ -223,7 +275,7 @@ class _Workflow:
         return {"set": {self._names[name]: "=" + self._map(rows, before)}}
 
     def _map(self, rows: list[Any], before: str) -> str:
-        pairs = [f'"{row.get("name")}": {self._operand_of(row.get("value"), before)}' for row in rows]
+        pairs = [f"{json.dumps(str(row.get('name')))}: {self._operand_of(row.get('value'), before)}" for row in rows]
         return "{" + ", ".join(pairs) + "}"
 
     def _operand_of(self, value: Any, before: str) -> str:
@@ -231,7 +283,12 @@ class _Workflow:
         return found if found is not None else str(self._not_translated(f"{value!r}", "null"))
 
     def _wait(self, name: str, given: Mapping[str, Any], before: str) -> dict[str, Any]:
-        return {"sleep": f"{given.get('amount', 1)}{UNITS.get(str(given.get('unit', 'hours')), 'h')}"}
+        amount = given.get("amount")
+        is_told = isinstance(amount, int | float) and given.get("unit") in UNITS
+        if not is_told or given.get("resume", "timeInterval") != "timeInterval":
+            self._open.append(f"{name}: how long it waits: write sleep: 1h, until: or wait:")
+            return {"sleep": "1h"}
+        return {"sleep": f"{amount}{UNITS[str(given['unit'])]}"}
 
     def _mail(self, name: str, given: Mapping[str, Any], before: str) -> dict[str, Any]:
         sender = str(given.get("fromEmail") or "flows@example.com")
@@ -289,7 +346,8 @@ class _Workflow:
 
     def _fields(self, path: str, node: str) -> str:
         """Return the input's fields. A webhook's item has the payload in `body`."""
-        return path.removeprefix(".body") if node in self._nodes and self._kind(node) == "webhook" else path
+        is_hook = node in self._nodes and self._kind(node) == "webhook"
+        return re.sub(r"^\.body(?=[.\[]|$)", "", path) if is_hook else path
 
     def _result_of(self, node: str) -> str:
         return "event" if node not in self._nodes or self._kind(node) in TRIGGERS else self._names[node]

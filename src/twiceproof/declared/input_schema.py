@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Misuse
+from .nodes import read_utf8
 
 __all__ = ["inputs_of_schema", "text_of_file"]
 
@@ -27,7 +28,7 @@ def text_of_file(file: Path) -> str:
 
     Raises Misuse if the schema cannot be read.
     """
-    text = file.read_text("utf-8")
+    text = read_utf8(file)
     found = _schema_in(text)
     if found is None:
         return text

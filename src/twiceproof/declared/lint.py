@@ -10,6 +10,7 @@ from typing import Any
 from .connections import Connections
 from .findings import LintFindings
 from .lint_names import NamesCheck
+from .lint_settings import SettingsCheck
 from .lint_steps import StepsCheck
 from .lint_triggers import TriggersCheck, source_name, source_options
 from .names import INPUT_TYPES, read_input_type
@@ -34,6 +35,7 @@ def lint(read: ReadFlow, connections: Connections | None = None) -> list[LintPro
         names_check = NamesCheck(read, file, findings)
         names = names_check.run()
         StepsCheck(read, file, findings, connections).run()
+        SettingsCheck(file, findings).run(names, names_check)
         TriggersCheck(read, file, findings, connections).run(names, names_check)
     return sorted_problems((*read.problems, *findings.problems))
 

@@ -136,16 +136,23 @@ class NamesCheck:
         for use in self._findings.parsed(field):
             if use.path[0] not in field.extra:
                 self.name(use, names, field, condition)
+        if field.kind == "text" and field.source.startswith("=") and not field.source.startswith("=="):
+            found = "this text takes fields, and no expression: it would be sent as it stands"
+            self._findings.report_in(field, 0, "text", found, "{order.id}, or set: with a name for the value, before")
         if field.kind == "expression":
             for column, found, instead in misfits(field.source, lambda path: _kind(path, names)):
                 self._findings.report_in(field, column, "type", found, instead)
 
-    def name(self, use: NameUse, names: Names, field: FieldText, condition: str | None = None) -> None:
-        """Check that a name is in scope under the step's own condition, and that a declared input has the field."""
+    def name(
+        self, use: NameUse, names: Names, field: FieldText, condition: str | None = None, *, inputs_only: bool = False
+    ) -> None:
+        """Check that a name is in scope under the step's own condition, and that a declared input has the field.
+        `inputs_only`: a key is made before there is a run.
+        """
         name, written = use.path[0], ".".join(use.path)
         known = names.get(name)
         if known is None:
-            if name not in ALWAYS:
+            if inputs_only or name not in ALWAYS:
                 near = get_close_matches(name, names, 1)
                 instead = f"{near[0]} (line {names[near[0]].line})" if near else f"one of {', '.join(names) or 'none'}"
                 found = f"{written}: there is no step or input {name!r} here"

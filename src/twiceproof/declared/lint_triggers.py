@@ -72,7 +72,7 @@ class TriggersCheck:
             self._findings.report("unit-of-work", path, found, "key: shop:order:{order.id}")
         fields = [part for part in text.parts if not isinstance(part, str)]
         for use, field in zip(text.names, fields, strict=True):
-            names_check.name(use, names, FieldText("text", self._file.key, path))
+            names_check.name(use, names, FieldText("text", self._file.key, path), inputs_only=True)
             if (sign := name_sign(field)) is not None:
                 instead = "an id of the event itself, such as {order.id}"
                 self._findings.report("unstable-key", path, f"{field.path} {sign}", instead, column=use.column + 1)

@@ -60,10 +60,17 @@ Compile = Callable[[App, ReadFlow, Connections, str], CompiledRelease]
 
 
 class SeenLive(Struct, frozen=True):
-    """What was live, and when it was read by this process's clock."""
+    """What was live, and when it was read by this process's clock. `last`: the highest number of a release so far."""
 
     at: float
     live: LiveFlow | None
+    last: int = 0
+
+    @classmethod
+    def read(cls, at: float, found: LiveFlow | None) -> SeenLive:
+        """A version of Python code that was recorded under this name is nothing to begin on, but has a number."""
+        last = 0 if found is None else found.last
+        return cls(at, None if found is not None and found.version else found, last)
 
 
 class LiveReleases:
@@ -152,11 +159,8 @@ class LiveReleases:
         if seen is not None and now - seen.at < FRESH:
             return seen.live
         self._watch(name)
-        found = yield from live_of(self._store, *name)
-        if found is not None and found.version:  # of a flow in Python that had this name
-            found = None
-        self._seen[name] = SeenLive(now, found)
-        return found
+        self._seen[name] = seen = SeenLive.read(now, (yield from live_of(self._store, *name)))
+        return seen.live
 
     def _watch(self, name: tuple[str, str]) -> None:
         with self._mutex:
@@ -211,10 +215,9 @@ class LiveReleases:
         """
         self._list_when_due()
         seen = self._seen.get((flow.policy.tenant, flow.name))
-        live = None if seen is None else seen.live
-        if live is not None and live.paused:
+        if seen is not None and seen.live is not None and seen.live.paused:
             return ()
-        return (*flow.versions, *self._names_to(flow, 0 if live is None else live.last))
+        return (*flow.versions, *self._names_to(flow, 0 if seen is None else seen.last))
 
     def _names_to(self, flow: Flow, last: int) -> tuple[str, ...]:
         """Return the same tuple while nothing has changed: workers compare it before every fetch."""
@@ -238,7 +241,7 @@ class LiveReleases:
             return
         for record in records:
             _, tenant, name = record.at.space.split("/", 2)
-            self._seen[tenant, name] = SeenLive(now, read_live(record))
+            self._seen[tenant, name] = SeenLive.read(now, read_live(record))
 
 
 class ScratchFlows(ChainMap[str, Flow]):

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 __all__ = [
+    "NAME_PATTERN",
     "TRIGGERS",
     "VERBS",
     "ActingSpec",
@@ -54,7 +55,8 @@ def _refer(name: str) -> dict[str, Any]:
 
 
 Duration = str | int
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Template = Annotated[str, Meta(description="A text with fields: Your order {order.id}")]
 Formula = Annotated[str, Meta(description="An expression: order.total > 5000")]
 Value = Annotated[Any, Meta(description="A text with fields, = and an expression, or a map or list of them")]

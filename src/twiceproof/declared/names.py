@@ -74,10 +74,10 @@ def fields_of(step: ReadStep) -> Iterator[FieldText]:
         path = (*step.path, name)
         if _is_formula(field, spec) and isinstance(value, str):
             yield FieldText("expression", value, path)
-        elif field in TEXTS and isinstance(value, str):
+        elif field in TEXTS and isinstance(value, str) and not _is_value(field, spec):
             extra = ("result",) if field == "external" else ()
             yield FieldText("text", value, path, extra=extra)
-        elif field in VALUES and value is not UNSET and not _is_sql(field, spec):
+        elif (field in VALUES or _is_value(field, spec)) and value is not UNSET and not _is_sql(field, spec):
             yield from fields_of_value(value, path, ("effect_key",) if isinstance(spec, HttpSpec) else ())
     yield from _of_verb(step)
 
@@ -98,6 +98,11 @@ def fields_of_value(tree: Any, path: Path, extra: tuple[str, ...] = ()) -> Itera
 
 def _is_formula(field: str, spec: Any) -> bool:
     return field in FORMULAS or (field == "keep" and isinstance(spec, KeepSpec))
+
+
+def _is_value(field: str, spec: Any) -> bool:
+    """The parts of a mail and the text of a request may be expressions; other texts have fields only."""
+    return field in ("subject", "text", "html") and isinstance(spec, MailSpec | HttpSpec)
 
 
 def _is_sql(field: str, spec: Any) -> bool:

@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 from importlib.util import find_spec
+from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from ..errors import Misuse
 
-__all__ = ["Document", "Level", "LintProblem", "Place", "parse"]
+__all__ = ["Document", "Level", "LintProblem", "Place", "parse", "read_utf8"]
 
 
 Path = tuple[str | int, ...]
@@ -67,6 +68,15 @@ class Document(Struct, frozen=True):
         return self.places.get(path, Place())
 
 
+def read_utf8(file: FilePath) -> str:
+    """Return a file's text. Editors may save it in another encoding, which would garble names. Raises Misuse."""
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise Misuse(f"{file}:{line}: the file is not in UTF-8; save it anew with this encoding.") from None
+
+
 def parse(text: str) -> Document:
     """Parse a file. Never raises: errors are in the document's problems."""
     if find_spec("yaml") is None:
@@ -100,18 +110,38 @@ def _syntax(error: Any, text: str) -> LintProblem:
     return LintProblem("yaml", place, found, instead)
 
 
+UNCLOSED = ("expected ',' or '}'", "expected ',' or ']'")
+EXPLAINED = (
+    (("mapping values are not allowed",), "a colon inside the value ends the text there", "quote the whole value"),
+    (
+        UNCLOSED,
+        "a bracket inside {…} or […] ends the value there",
+        "quote the value, or write it over several lines",
+    ),
+    (
+        ("found character '|'", "found character '>'"),
+        "a block of text (| or >) cannot stand inside {…} or […]",
+        "quote the value, or write it over several lines",
+    ),
+    (
+        ("found character '%'", "found character '@'", "found character '`'"),
+        "a value cannot begin with this sign (SAID)",
+        "quote the value",
+    ),
+    (("but found another document",), "a second document begins here (---)", "a file of its own"),
+    (("undefined alias",), "SAID: `*` at the beginning of a value is an alias", "quote the value"),
+)
+
+
 def _explained(said: str, line: str) -> tuple[str, str]:
     """Explain an error of the scanner in terms of what people write, if it is a known one."""
     if "'\\t'" in said or "\t" in line[: len(line) - len(line.lstrip())]:
         return "a tab stands where only spaces may", "indent with spaces"
-    if "mapping values are not allowed" in said or ("expected ',' or '}'" in said and ": " in line):
+    if UNCLOSED[0] in said and ": " in line:
         return "a colon inside the value ends the text there", "quote the whole value"
-    if "expected ',' or '}'" in said or "expected ',' or ']'" in said:
-        return "a bracket inside {…} or […] ends the value there", "quote the value, or write it over several lines"
-    if "found character '%'" in said or "found character '@'" in said or "found character '`'" in said:
-        return f"a value cannot begin with this sign ({said})", "quote the value"
-    if "undefined alias" in said:
-        return f"{said}: `*` at the beginning of a value is an alias", "quote the value"
+    for signs, found, instead in EXPLAINED:
+        if any(sign in said for sign in signs):
+            return found.replace("SAID", said), instead
     return said, "check the indentation and the quotes of this line and the one above"
 
 

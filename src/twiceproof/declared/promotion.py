@@ -16,6 +16,7 @@ from .connections import Connections
 from .gate import (
     GateCheck,
     Reach,
+    calling_back,
     check_called,
     check_callers,
     check_file,
@@ -33,6 +34,7 @@ from .releases import (
     FlowRelease,
     LiveFlow,
     ReleaseChange,
+    as_stored,
     change_live,
     draft_of,
     keep_change,
@@ -91,6 +93,7 @@ def plan_promotion(
     who: Releaser,
     *,
     which: str = "",
+    content: FlowRelease | None = None,
     connections: Connections | None = None,
     new_key: str = "",
     reach: Reach | None = None,
@@ -98,11 +101,15 @@ def plan_promotion(
 ) -> Operation[Promotion]:
     """Check every condition. Writes nothing, and refuses only a release that does not exist.
 
-    `which` is a number or hash, by default the draft; `also` are conditions that the caller has checked.
+    `which` is a number or hash, by default the draft; `content` is one that may not be stored yet; `also` are
+    conditions that the caller has checked.
     """
     record = yield from live_record(store, tenant, name)
     live = None if record is None else read_live(record)
-    release = yield from (release_of(store, tenant, name, which) if which else draft_of(store, tenant, name))
+    if content is not None:
+        release: FlowRelease | None = yield from as_stored(store, tenant, content)
+    else:
+        release = yield from (release_of(store, tenant, name, which) if which else draft_of(store, tenant, name))
     if release is None:
         raise Misuse(f"{name} has no draft; push one: twiceproof flows push {name}.flow.yaml", flow=name)
     before = None if live is None else (yield from release_of(store, tenant, name, release_name(live.number)))
@@ -113,9 +120,12 @@ def plan_promotion(
         count = yield from remembered_keys(store, tenant, name)
     if release.text:
         read = read_flow(release.text)
+        # First what takes seconds, as hosts are asked: what other flows have live is read shortly before the write.
+        checks = [*check_file(read, connections or Connections(), reach), *also]
         called = yield from live_called(store, tenant, read)
+        circling = yield from calling_back(store, tenant, read, called)
         others = yield from others_live(store, tenant, read)
-        checks = [*check_file(read, connections or Connections(), reach), *also, *check_called(called)]
+        checks += check_called(name, called, circling)
         checks += [*check_proof(release, proof, tenant, called), *check_triggers(others, read)]
         checks += check_callers(others, release)
     else:
@@ -184,7 +194,11 @@ def promote(store: Store, plan: Promotion, who: Releaser, *, note: str = "") -> 
     change = ReleaseChange(
         "promote", number, plan.release.hash, who.by, 0.0, note, evidence, plan.new_key, plan.remembered
     )
-    live = LiveFlow(plan.release.flow, plan.release.hash, number, max(last, number), version=plan.release.version)
+    # A paused flow stays paused: the reason for the pause is not cured by another content.
+    paused = plan.live is not None and plan.live.paused and not plan.release.version
+    live = LiveFlow(
+        plan.release.flow, plan.release.hash, number, max(last, number), paused=paused, version=plan.release.version
+    )
     return (yield from _change(store, plan.tenant, plan.record, live, change, plan.release, _evidence(plan)))
 
 
@@ -208,7 +222,8 @@ def rollback(
     if release.number == live.number:
         return live
     change = ReleaseChange("rollback", release.number, release.hash, who.by, 0.0, note)
-    back = LiveFlow(name, release.hash, release.number, live.last, paused=live.paused, version=release.version)
+    paused = live.paused and not release.version  # a flow in Python cannot be paused, nor resumed
+    back = LiveFlow(name, release.hash, release.number, live.last, paused=paused, version=release.version)
     return (yield from _change(store, tenant, record, back, change, release))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from ..errors import Misuse
 from .model import (
+    NAME_PATTERN,
     VERBS,
     ActingSpec,
     BranchSpec,
@@ -31,6 +33,8 @@ __all__ = ["BranchSteps", "ReadFlow", "ReadStep", "called_flows", "read_flow", "
 
 T = TypeVar("T", bound=Struct)
 _PATH = re.compile(r" - at `\$?([^`]*)`$")
+_MISSING = re.compile(r"missing required field `(.*)`")
+_EXPECTED = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`")
 _PART = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -180,12 +184,12 @@ class _FlowReader:
             try:
                 return msgspec.convert(rest, kind)
             except msgspec.ValidationError as error:
-                where = self._misfit(str(error), path)
+                where = self._misfit(str(error), path, data)
                 if not where or where[0] not in rest:
                     return None
                 del rest[str(where[0])]  # reported: continue without it, if it is optional
 
-    def _misfit(self, said: str, path: Path) -> Path:
+    def _misfit(self, said: str, path: Path, data: dict[str, Any]) -> Path:
         """Report what msgspec found, at its place. Returns the path within the value."""
         found = _PATH.search(said)
         inner: Path = ()
@@ -193,9 +197,52 @@ class _FlowReader:
             said = said[: found.start()]
             parts = _PART.findall(found[1])
             inner = tuple(int(number) if number.isdecimal() else name for name, number in parts if number != "...")
-        at = ".".join(map(str, inner)) or "the step"
-        self._report("shape", (*path, *inner), f"{at}: {said[:1].lower()}{said[1:]}")
+        missing = _MISSING.search(said)
+        if missing is not None and not inner and missing[1] in data:
+            return inner  # it is there, and does not fit: that is reported already
+        at = ".".join(map(str, inner)) or ("the step" if path else "the file")
+        told, instead = _in_words(said, _at(data, inner))
+        self._report("shape", (*path, *inner), f"{at}: {told}", instead)
         return inner
+
+
+KINDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "decimal": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a map",
+    "null": "nothing",
+}
+
+
+def _in_words(said: str, value: Any) -> tuple[str, str]:
+    """Return what msgspec says of a misfit in the words of those who write files, and what to write instead."""
+    if (missing := _MISSING.search(said)) is not None:
+        return f"{missing[1]} is missing", f"{missing[1]}: …"
+    if NAME_PATTERN in said:
+        made = re.sub(r"\W+", "_", str(value), flags=re.ASCII).strip("_")
+        instead = made if re.fullmatch(NAME_PATTERN, made) else "sync_order"
+        return "a name has letters of English, digits and _, and begins with a letter", instead
+    kinds = _EXPECTED.fullmatch(said)
+    if kinds is None:
+        return f"{said[:1].lower()}{said[1:]}", ""
+    wanted = [KINDS.get(kind, kind) for kind in kinds[1].split(" | ") if kind != "null"]
+    instead = (
+        f'in quotes: "{value}"' if "str" in kinds[1].split(" | ") and isinstance(value, int | float | Decimal) else ""
+    )
+    return f"{' or '.join(wanted)} is expected, and {KINDS.get(kinds[2], kinds[2])} stands here", instead
+
+
+def _at(data: Any, path: Path) -> Any:
+    for step in path:
+        try:
+            data = data[step]
+        except (LookupError, TypeError):
+            return None
+    return data
 
 
 def require_sound(read: ReadFlow, name: str) -> FlowFile:

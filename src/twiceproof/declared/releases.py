@@ -36,6 +36,7 @@ __all__ = [
     "LiveFlow",
     "ReleaseChange",
     "TestProof",
+    "as_stored",
     "change_live",
     "content_hash",
     "digest_of_tests",
@@ -98,6 +99,7 @@ class TestProof(Struct, frozen=True, omit_defaults=True):
     safe: bool
     unobserved: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()  # the expectations that were not met
+    ignored: bool = False  # its event starts nothing, as expected: no step was run
 
 
 class FlowProof(Struct, frozen=True, omit_defaults=True):
@@ -275,6 +277,11 @@ def release_of(store: Store, tenant: str, name: str, which: str = "") -> Operati
 def _by_hash(store: Store, space: str, name: str) -> Operation[FlowRelease | None]:
     record = (yield from store.read(Address(space, RELEASE_KIND, name))).record
     return None if record is None else msgspec.json.decode(record.body, type=FlowRelease)
+
+
+def as_stored(store: Store, tenant: str, release: FlowRelease) -> Operation[FlowRelease]:
+    """Return a content as it is in the store, with its number; as it is given, if it is not there yet."""
+    return (yield from _by_hash(store, space_of_flow(tenant, release.flow), release.hash)) or release
 
 
 def list_releases(store: Store, tenant: str, name: str) -> Operation[list[FlowRelease]]:

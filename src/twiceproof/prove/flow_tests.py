@@ -63,7 +63,7 @@ class FlowTestResult(Struct, frozen=True):
         """Return it as evidence."""
         if self.report is None:
             unmet = (*self.unmet, *filter(None, [self.error]))
-            return TestProof(self.test, 1, int(self.ignored), self.safe, (), unmet)
+            return TestProof(self.test, 1, int(self.ignored), self.safe, (), unmet, self.ignored)
         planned, completed = self.report.planned, len(self.report.verdicts)
         return TestProof(self.test, planned, completed, self.safe, self.unobserved, self.unmet)
 

@@ -20,6 +20,7 @@ from twiceproof import App, load_flows
 from twiceproof.cli.main import cli
 from twiceproof.declared.releases import FlowProof, TestProof, draft_of, keep_proof
 from twiceproof.operations import block
+from twiceproof.server.tokens import Scope, create_token
 from twiceproof.stores.open import open_store
 from twiceproof.version import __version__
 
@@ -376,3 +377,24 @@ def test_a_python_flow_is_promoted_on_its_own_evidence(shop, tmp_path):
     assert "there is no evidence for this content" in typed(*promote).stdout
     part = typed("prove", "shop:ship", "--event", "order.json", "--files", "out", "--record", "--scenario", "lost-1")
     assert part.returncode == 2 and "no evidence" in part.stderr
+
+
+def test_a_dry_run_and_a_token_without_the_scope_store_nothing_of_a_python_flow(shop, tmp_path, monkeypatch):
+    """A content that is stored becomes the draft: that of a file with this name would be pushed aside."""
+    (tmp_path / "shop_of_greet.py").write_text(
+        "from twiceproof import App\n\napp = App('memory://')\n\n\n"
+        "@app.flow(key='k:{id}')\ndef greet(id):\n    return id\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shop.run("flows", "push", shop.file)
+    draft = shop.json("flows", "releases", "greet")[1]["draft"]
+    with App(shop.url) as app:
+        secret, _ = block(create_token(app.store, "reader", TENANT, [Scope.READ]))
+    (tmp_path / "reader.token").write_text(secret)
+    (tmp_path / "reader.token").chmod(0o600)
+    for words in (["--dry-run"], ["--token", "@reader.token"]):
+        code, told = shop.json("flows", "promote", "shop_of_greet:greet", *words)
+        assert code == 1 and not told["promoted"] and told["release"]["version"] == "1"
+        assert shop.json("flows", "releases", "greet")[1]["draft"] == draft
+    shop.run("flows", "promote", "shop_of_greet:greet")  # refused for want of evidence, and kept for it
+    assert shop.json("flows", "releases", "greet")[1]["draft"] != draft

@@ -14,6 +14,7 @@ from tests.unit.effects.mailbox import mailbox
 from twiceproof import App, NeedsReview, NotDone, Rejected, Waiting
 from twiceproof.effects import ssh
 from twiceproof.errors import StepFailed
+from twiceproof.flows.engine.step_errors import BrokenFlowText
 
 
 @pytest.fixture(autouse=True)
@@ -420,3 +421,56 @@ def test_an_empty_field_is_a_failure_and_no_mistake(app, tmp_path, books):
     with pytest.raises(NotDone, match="it is empty"):
         bill(ORDER)
     assert app.runs(flow="bill")[0].state == "failed" and books.paths("PUT") == ["/void/inv_1"]
+
+
+def test_a_called_flow_that_is_not_here_is_told_with_what_to_do(app, tmp_path):
+    text = HEAD + "steps:\n  - {step: said, flow: ship, with: {id: =order.id}}\nreturns: =said\n"
+    bill = declare(app, tmp_path, text)
+    with pytest.raises(BrokenFlowText, match=r"flow: ship is not in this process; put ship\.flow\.yaml beside"):
+        bill(ORDER)
+
+
+MAIL = (
+    "flow: bill\ninput: {id: text, to: any, name: any}\nkey: k:{id}\nuses: [mail]\nsteps:\n"
+    '  - {step: told, mail: mail, to: "{to}", subject: =SUBJECT, text: ="Hello " + name, repeat: never}\n'
+)
+
+
+def mailed(app: App, folder: Path, port: int, subject: str = '"Bill for " + name', **given: str) -> Any:
+    text = MAIL.replace("=SUBJECT", f"'={subject}'")
+    for old, new in given.items():
+        text = text.replace(f'{old}: "{{{old}}}"', f"{old}: {new}")
+    side = f"smtp: 127.0.0.1:{port}, from: shop@example.com, tls: none"
+    return declare(app, folder, text, f"mail: {{live: {{{side}}}}}\n")
+
+
+def test_the_parts_of_a_mail_may_be_expressions(app, tmp_path):
+    with mailbox() as (box, port):
+        bill = mailed(app, tmp_path, port, to="=to")
+        bill(id="1", to=["ada@example.com", "bob@example.com"], name="Ada")
+        (mail,) = box.mails
+    assert (mail["subject"], mail.get_content().strip()) == ("Bill for Ada", "Hello Ada")
+    assert box.envelopes[0][1] == ["ada@example.com", "bob@example.com"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"to": "ada@example.com, eve@example.com", "name": "Ada"}, "several addresses in one field"),
+        ({"to": "ada@example.com\nBcc: eve@example.com", "name": "Ada"}, "to: it has a line break"),
+        ({"to": "ada@example.com", "name": "Ada\r\nBcc: eve@example.com"}, "subject: it has a line break"),
+    ],
+)
+def test_an_event_adds_no_receiver_to_a_mail_and_no_header(app, tmp_path, given, said):
+    with mailbox() as (box, port):
+        bill = mailed(app, tmp_path, port)
+        with pytest.raises(NotDone, match=said):
+            bill(id="1", **given)
+        assert box.mails == []
+
+
+@pytest.mark.parametrize("to", [None, 5, [5], []])
+def test_what_is_no_address_is_told_as_such(app, tmp_path, to):
+    bill = mailed(app, tmp_path, 9, to="=to")
+    with pytest.raises(BrokenFlowText, match="to: an address, or a list of addresses, is expected here"):
+        bill(id="1", to=to, name="Ada")

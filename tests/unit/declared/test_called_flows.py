@@ -13,9 +13,9 @@ from msgspec import structs
 from tests.unit.declared.releasing import TENANT, greet, make_live
 from twiceproof import Misuse
 from twiceproof.declared.promotion import Promotion, Releaser, plan_promotion, promote
-from twiceproof.declared.releases import FlowProof, keep_proof, push
+from twiceproof.declared.releases import FlowProof, TestProof, keep_proof, push
 from twiceproof.operations import block
-from twiceproof.prove.flow_tests import FlowTestResult, TestedFile, flow_proof, read_tested
+from twiceproof.prove.flow_tests import TestedFile, flow_proof, read_tested
 from twiceproof.stores.base import Store
 from twiceproof.stores.open import open_store
 
@@ -54,9 +54,13 @@ def as_tested(folder: Path, files: dict[str, str]) -> TestedFile:
 
 def proved_caller(store: Store, folder: Path, files: dict[str, str]) -> FlowProof:
     """Keep the evidence that `flows test` makes of the caller's file, with the files beside it."""
-    results = [FlowTestResult("one", ignored=True)]
-    proof = flow_proof(as_tested(folder, files), results, tenant=TENANT, depth=2, by="ci", host="here")
-    return block(keep_proof(store, proof))
+    return block(keep_proof(store, evidence(as_tested(folder, files))))
+
+
+def evidence(tested: TestedFile) -> FlowProof:
+    """The evidence for what was read, with a result that was not run here."""
+    proof = flow_proof(tested, [], tenant=TENANT, depth=2, by="ci", host="here")
+    return structs.replace(proof, results=(TestProof("one", 92, 92, True),))
 
 
 def test_a_called_flow_is_proved_with_its_caller(memory, tmp_path):
@@ -129,3 +133,30 @@ def test_evidence_is_for_the_files_as_they_were_before_the_tests(memory, tmp_pat
     proof = flow_proof(before, [], tenant=TENANT, depth=2, by="ci", host="here")
     release, _ = block(push(memory, TENANT, files["outer"], by="ada"))
     assert proof.hash == release.hash and proof.flows == {"greet": make_live(memory, files["greet"]).hash}
+
+
+def proved(store: Store, folder: Path, name: str, files: dict[str, str]) -> Promotion:
+    """Push a flow, keep the evidence for it as its files are, and plan its promotion."""
+    as_tested(folder, files)
+    block(push(store, TENANT, files[name], by="ada"))
+    tested = read_tested(folder / f"{name}.flow.yaml")
+    block(keep_proof(store, evidence(tested)))
+    return plan(store, name)
+
+
+def test_two_flows_that_call_each_other_are_told_how_they_go_live(memory, tmp_path):
+    """Each has to be live before the other. What is told is then done, and works."""
+    inner = caller("outer").replace("flow: outer\n", "flow: inner\n", 1).replace("key: outer", "key: inner")
+    files = {"outer": caller("inner"), "inner": inner}
+    proved(memory, tmp_path, "inner", files)
+    (refused,) = proved(memory, tmp_path, "outer", files).refused
+    assert refused.found == "it calls inner, of which no release of a file is live, and whose draft calls outer"
+    assert refused.instead == "promote inner without its call of outer first, then outer, then inner with the call"
+
+    alone = inner.replace("flow: outer, with: {id: =id}", "sleep: 1s").replace("returns: =said\n", "")
+    for name, text in (("inner", alone), ("outer", files["outer"]), ("inner", inner)):
+        ready = proved(memory, tmp_path, name, {**files, "inner": alone if text != inner else inner})
+        block(promote(memory, ready, ADA))
+    (found,) = refusals(memory)
+    assert "another content of it" in found
+    assert proved(memory, tmp_path, "outer", files).refused == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from typing import Any
 
 import pytest
 
 from tests.unit.declared.books import HEAD, ORDER, declare
-from twiceproof import Misuse
+from twiceproof import Misuse, TwiceproofError
 from twiceproof.declared.connections import Connections, secret_of
 from twiceproof.declared.drafts import StandIns
 from twiceproof.declared.effects import asking
@@ -98,3 +99,21 @@ def test_addresses_with_ports_and_without_passwords_are_sound(tmp_path):
     )
     read = Connections.read(tmp_path / "connections.yaml")
     assert read.problems == () and [*read.known] == ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize("status", [200, 403, 500, "refused", "no address"])
+def test_the_address_of_a_chat_is_a_secret_also_when_a_notice_fails(app, tmp_path, books, monkeypatch, caplog, status):
+    """Whoever has its path can write into the chat. An answer may repeat it, as that of this server does."""
+    path = "/services/canary-T0/canary-B0?key=canary-K0"
+    base = "http://127.0.0.1:9" if status == "refused" else books.url
+    monkeypatch.setenv("CHAT_URL", f"canary {path}" if status == "no address" else base + path)
+    if isinstance(status, int):
+        books.refuses[path] = status
+    steps = "uses: [chat]\nsteps:\n  - {step: told, notify: chat, text: Hi, repeat: safe, retry: {attempts: 1}}\n"
+    bill = declare(app, tmp_path, HEAD + steps, "chat: {live: {webhook: env:CHAT_URL}}\n")
+    with contextlib.nullcontext() if status == 200 else pytest.raises(TwiceproofError) as failed:
+        bill(ORDER)
+    seen = [repr(app.history("bill/shop:order:7")), caplog.text, "" if status == 200 else str(failed.value)]
+    assert not any("canary" in text for text in seen)
+    assert not any(b"canary" in file.read_bytes() for file in tmp_path.glob("ledger.db*"))
+    assert bool(books.requests) is (status in (200, 403, 500))

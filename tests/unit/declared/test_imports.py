@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,77 @@ def test_a_document_says_how_requests_may_be_repeated(tmp_path: Path):
     assert done.exit_code == 0 and 'bill.flow.yaml:13: charge: repeat: {keyed: "Idempotency-Key"}' in done.output
     with pytest.raises(Misuse, match="no OpenAPI document"):
         suggest_repeats(read_flow(FLOW), {})
+
+
+# -- nothing is changed silently -----------------------------------------------------------------
+
+
+def imported(*nodes: dict[str, Any]) -> Any:
+    links = chain(*((one["name"], [[other["name"]]]) for one, other in itertools.pairwise(nodes)))
+    return import_n8n({"name": "Bill", "nodes": list(nodes), "connections": links})
+
+
+@pytest.mark.parametrize(
+    ("rule", "trigger"),
+    [
+        ({"field": "cronExpression", "expression": "0 2 * * 1"}, {"schedule": "0 2 * * 1"}),
+        ({"field": "cronExpression", "expression": "0 30 2 * * 1"}, {"schedule": "30 2 * * 1"}),
+        ({"triggerAtHour": 7, "triggerAtMinute": 15}, {"schedule": "15 7 * * *"}),
+        ({"field": "minutes"}, {"every": "5m"}),
+        ({"field": "hours", "hoursInterval": 6}, {"every": "6h"}),
+    ],
+)
+def test_a_schedule_keeps_its_times(rule, trigger):
+    made = imported(node("Daily", "scheduleTrigger", rule={"interval": [rule]}))
+    assert made.data["on"] == [{**trigger, "give": {"event": '={"id": tick}'}}] and made.untranslated == ()
+
+
+@pytest.mark.parametrize(
+    "rule", [{"field": "weeks", "triggerAtDay": [1]}, {"field": "cronExpression", "expression": "*/5 0 2 * * *"}]
+)
+def test_a_schedule_that_is_not_translated_is_told(rule):
+    (told,) = imported(node("Daily", "scheduleTrigger", rule={"interval": [rule]})).untranslated
+    assert told.startswith("Daily: its times: write schedule")
+
+
+def condition_of(value: str, **more: Any) -> str:
+    tests = [
+        {"leftValue": "={{ $json.body.name }}", "rightValue": value, "operator": {"operation": "equals"}},
+        {"leftValue": "={{ $json.bodyguard }}", "rightValue": 5, "operator": {"operation": "gt"}},
+    ]
+    made = imported(node("Paid", "webhook"), node("If", "if", conditions={"conditions": tests, **more}))
+    return str(made.data["steps"][0]["choose"][0]["when"])
+
+
+def test_a_condition_means_what_it_meant():
+    """A quote in a text does not end it, `or` stays `or`, and `bodyguard` is not the field `guard` of the body."""
+    assert condition_of('a" or true or "') == 'event.name == "a\\" or true or \\"" and event.bodyguard > 5'
+    assert condition_of("a", combinator="or") == 'event.name == "a" or event.bodyguard > 5'
+
+
+def test_the_parts_of_a_request_are_kept_or_told():
+    rows = {"parameters": [{"name": "q", "value": "={{ $json.body.id }}"}]}
+    made = imported(
+        node("Paid", "webhook"),
+        node("Send it!", "httpRequest", url="https://api.crm.example/a", queryParameters=rows, headerParameters=rows),
+        node("Send it?", "httpRequest", url="={{ $json.url }}", authentication="genericCredentialType"),
+        node("Wait", "wait", amount="={{ $json.days }}", unit="days"),
+    )
+    first, second, wait = made.data["steps"]
+    assert (first["step"], first["query"], first["headers"]) == ("send_it", {"q": "=event.id"}, {"q": "=event.id"})
+    assert (second["step"], wait) == ("send_it_2", {"sleep": "1h"})
+    assert [line.partition(":")[0] for line in made.untranslated] == ["Send it?", "Send it?", "Wait"]
+    assert made.connections["service"] == {"live": {"http": "https://service.example"}}
+
+
+@pytest.mark.parametrize(
+    "workflow",
+    [
+        [1],
+        {"nodes": [{"name": "a", "type": "n8n.cron", "parameters": {"rule": {"interval": "x"}}}]},
+        {"nodes": [node("a", "webhook"), node("b", "noOp")], "connections": {"a": {"main": [["b"]]}}},
+    ],
+)
+def test_what_is_not_built_like_a_workflow_is_refused_with_the_next_move(workflow):
+    with pytest.raises(Misuse, match="with Download, as JSON"):
+        import_n8n(workflow)

@@ -263,3 +263,78 @@ def test_a_part_of_a_path_that_is_only_dots_is_refused_and_nothing_is_sent(app, 
     with pytest.raises(NotDone, match="only dots"):
         bill(name)
     assert books.requests == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{notify: chat, text: =name, repeat: safe}",
+        "{approve: large, requester: =name}",
+        "{fail: =name}",
+        "{step: one, http: PUT chat /one, repeat: safe, external: =result.id}",
+        "{step: kept, keep: name, name: =name}",
+    ],
+)
+def test_an_expression_where_only_fields_are_read_is_told(step):
+    """It would be sent, or kept as an id, as it stands."""
+    text = f"flow: bill\ninput: {{name: text}}\nkey: k:{{name}}\nuses: [chat]\nsteps:\n  - {step}\n"
+    (found,) = [one for one in lint(read_flow(text)) if one.rule == "text"]
+    assert found.found.startswith("this text takes fields, and no expression") and found.place.line == 6
+    right = text.replace("=name", "'{name}'").replace("=result.id", "'{result.id}'")
+    assert not [one for one in lint(read_flow(right)) if one.rule == "text"]
+
+
+def test_a_name_in_an_expression_of_a_mail_is_checked():
+    text = "flow: bill\ninput: {name: text}\nkey: k:{name}\nuses: [mail]\nsteps:\n"
+    text += "  - {step: told, mail: mail, to: a@example.com, subject: =nam, text: =name, repeat: never}\n"
+    assert [(one.rule, one.instead) for one in lint(read_flow(text)) if one.level == "error"] == [
+        ("unknown-name", "name (line 2)")
+    ]
+
+
+HEAD_OF_BILL = "flow: bill\ninput: {order: {id: text, class: text}}\nkey: k:{order.id}\n"
+STEP_OF_BILL = "steps:\n  - set: {x: =order.id}\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "rule", "place"),
+    [
+        ('limit_per: {"repo:{oder.id}": 1}', 'limit_per: {"repo:{order.id}": 1}', "unknown-name", (4, 13)),
+        ('limit_per: {"repo:{": 1}', 'limit_per: {"repo:{{{order.id}": 1}', "text", (4, 13)),
+        ('order: {object: "{order.nr}", version: "{order.id}"}', "", "unknown-name", (4, 18)),
+        ('order: {object: "{order.id}", version: "{run.id}"}', "", "unknown-name", (4, 41)),
+        ("ignore: [oder.id]", "ignore: [order.id]", "unknown-name", (4, 10)),
+        ("keep: 3 moons", "keep: 90d", "type", (4, 1)),
+        ("keep_history: x", "keep_history: forever", "type", (4, 1)),
+        ("lease: never", "lease: 5m", "type", (4, 1)),
+        ("rate: often", "rate: 100/m", "type", (4, 1)),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_told_at_its_place(wrong, right, rule, place):
+    """Declared as it is, it would be refused without a place, when the app starts."""
+    for line, found in ((wrong, [(rule, place)]), (right, [])):
+        problems = lint(read_flow(HEAD_OF_BILL + line + "\n" + STEP_OF_BILL))
+        told = [(one.rule, (one.place.line, one.place.column)) for one in problems if one.level == "error"]
+        assert told[:1] == found, problems
+        assert all(one.instead for one in problems if one.rule in ("unknown-name", "type"))
+
+
+@pytest.mark.parametrize("key", ["k:{run.id}", "k:{now}"])
+def test_a_key_reads_the_inputs_only(key):
+    text = (HEAD_OF_BILL + STEP_OF_BILL).replace("k:{order.id}", key)
+    assert "unknown-name" in [one.rule for one in lint(read_flow(text))]
+
+
+@pytest.mark.parametrize("name", ["class", "from", "null"])
+def test_an_input_is_not_called_like_a_word_of_the_language(app, tmp_path, name):
+    text = f"flow: bill\ninput: {{{name}: text}}\nkey: k:{{{name}}}\nsteps:\n  - sleep: 1h\n"
+    with pytest.raises(TwiceproofError, match=f"2:9: shape: {name} is a word of the expressions"):
+        declare(app, tmp_path, text)
+
+
+def test_a_field_that_is_called_like_a_word_of_the_language_is_read_in_brackets(app, tmp_path):
+    steps = "steps:\n  - set: {x: =order.class}\nreturns: =x\n"
+    (found,) = [one for one in lint(read_flow(HEAD_OF_BILL + steps)) if one.level == "error"]
+    assert found.found == '.class is a word of the language; write ["class"]' and found.place.column == 20
+    right = HEAD_OF_BILL + steps.replace("=order.class", "'=order[\"class\"]'")
+    assert declare(app, tmp_path, right)({"id": "a", "class": "b"}) == "b"

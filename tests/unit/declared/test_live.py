@@ -208,3 +208,26 @@ def test_a_release_that_was_proved_with_other_code_says_so(app, tmp_path, caplog
     with caplog.at_level(logging.WARNING, "twiceproof.flows"):
         flow("A")
     assert "was proved with other code of helpers_of_greet:shout" in caplog.text
+
+
+def test_what_workers_list_of_a_flow_that_was_in_python_does_not_stop_its_file(app, tmp_path, time):
+    """Workers list what is live; a start right after that must not look for the text of a release that has none."""
+    flow = loaded(app, tmp_path, greet("file", steps=NO_WAIT))
+    make_live(app.store, greet("one", steps=NO_WAIT))
+    make_live(app.store, greet("two", steps=NO_WAIT), version="7")
+    app.worker().run(until_idle=True)
+    assert flow("a") == "file"
+    time.at += 1
+    assert flow("b") == "file"
+
+
+def test_runs_of_a_files_releases_are_found_after_the_flow_moved_to_python(app, tmp_path, time):
+    flow = loaded(app, tmp_path, greet("file"))
+    for number in range(6):
+        make_live(app.store, greet(f"text {number}"))
+    flow.start("a")
+    make_live(app.store, greet("other"), version="7")
+    time.at += 10
+    app.worker().run(until_idle=True)
+    (run,) = app.runs()
+    assert (run.version, run.state) == ("r6", "waiting")

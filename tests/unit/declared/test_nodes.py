@@ -6,7 +6,11 @@ from decimal import Decimal
 
 import pytest
 
+from twiceproof import Misuse
+from twiceproof.declared.connections import Connections
+from twiceproof.declared.input_schema import text_of_file
 from twiceproof.declared.nodes import MOST_ALIASES, Place, parse
+from twiceproof.declared.reading import read_flow
 
 
 def problems(text: str) -> list[tuple[str, int, int]]:
@@ -92,3 +96,35 @@ def test_a_huge_or_deep_file_is_refused():
     assert problems("x: " + "y" * 1_100_000) == [("yaml", 1, 1)]
     assert parse("[" * 3_000).problems != ()
     assert parse("x: " + "[" * 100 + "]" * 100).problems != ()
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "instead"),
+    [
+        ("flow: my flow", "flow: a name has letters of English, digits and _", "my_flow"),
+        ("flow: a\nabout: 5", "about: a text is expected, and a whole number stands here", 'in quotes: "5"'),
+        ("flow: a", "the file: key is missing", "key: …"),
+        ("flow: a\nsteps:\n  - step: send mail\n    sleep: 1h", "step: a name has letters of English", "send_mail"),
+        ("flow: a\nuses: crm", "uses: a list is expected, and a text stands here", ""),
+        ("flow: a\n---\nflow: b", "a second document begins here (---)", "a file of its own"),
+        ("flow: {a: |}", "a block of text (| or >) cannot stand inside {…} or […]", "over several lines"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_the_words_of_those_who_write_files(text, found, instead):
+    problems = read_flow(text + "\n").problems
+    told = [one for one in problems if found in one.found]
+    assert len(told) == 1 and instead in told[0].instead, problems
+    assert not any("`" in one.found for one in problems)
+
+
+def test_a_field_that_does_not_fit_is_not_also_told_to_be_missing():
+    assert not any("missing" in one.found for one in read_flow("flow: my flow\nkey: a\nsteps: []\n").problems)
+
+
+def test_a_file_in_another_encoding_is_told_with_its_line(tmp_path):
+    for name in ("welcome.flow.yaml", "connections.yaml"):
+        (tmp_path / name).write_bytes("flow: a\nabout: größe\n".encode("latin-1"))
+    with pytest.raises(Misuse, match=r"welcome\.flow\.yaml:2: the file is not in UTF-8; save it"):
+        text_of_file(tmp_path / "welcome.flow.yaml")
+    with pytest.raises(Misuse, match=r"connections\.yaml:2: the file is not in UTF-8"):
+        Connections.read(tmp_path / "connections.yaml")

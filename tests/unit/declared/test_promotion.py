@@ -125,6 +125,10 @@ def test_evidence_of_another_content_counts_for_nothing(memory):
         ({"functions": {"shop:bill": "0"}}, "the evidence was made with other code of shop:bill than is here"),
         ({"depth": 1}, "it was run to depth 1, and 2 is needed: kills during the recovery"),
         ({"results": ()}, "no test was run, so nothing is proved"),
+        (
+            {"results": (TestProof("one", 1, 1, True, (), (), True), TestProof("two", 1, 1, True, (), (), True))},
+            "the event of every test starts nothing, so nothing is proved; add a test that starts a run",
+        ),
         ({"results": (TestProof("one", 92, 92, False),)}, "the test 'one' is not safe to repeat"),
         ({"results": (TestProof("one", 92, 91, True),)}, "the test 'one' is incomplete: 91 of 92 scenarios were run"),
         ({"results": (TestProof("one", 0, 0, True),)}, "the test 'one' is incomplete: 0 of 0 scenarios were run"),
@@ -144,6 +148,13 @@ def test_evidence_that_says_less_is_refused_with_its_own_sentence(memory, change
     assert refusals(memory) == [said]
     with pytest.raises(Misuse):
         block(promote(memory, plan(memory), ADA))
+
+
+def test_a_test_whose_event_starts_nothing_is_evidence_beside_one_that_was_run(memory):
+    release = pushed(memory, greet("one", steps=STEPS))
+    results = (TestProof("other event", 1, 1, True, (), (), True), TestProof("one", 92, 92, True))
+    block(keep_proof(memory, proof_of_it(release, results=results)))
+    assert refusals(memory) == []
 
 
 def test_the_evidence_of_another_tenant_is_not_there(memory):
@@ -348,6 +359,16 @@ def test_pause_and_resume_are_recorded_once_each(memory):
     for paused in (True, True, False, False):
         assert block(pause(memory, TENANT, "greet", BOB, paused=paused)).paused is paused
     assert [one.what for one in block(list_changes(memory, TENANT, "greet"))] == ["promote", "pause", "resume"]
+
+
+def test_a_promotion_or_rollback_does_not_resume_a_paused_flow(memory):
+    """The mail server for which it was paused is still away."""
+    block(promote(memory, _planned(memory, "one"), ADA))
+    block(pause(memory, TENANT, "greet", BOB))
+    assert block(promote(memory, _planned(memory, "two"), ADA)).paused
+    assert block(rollback(memory, TENANT, "greet", ADA)).paused
+    assert not block(pause(memory, TENANT, "greet", BOB, paused=False)).paused
+    assert not block(promote(memory, _planned(memory, "two"), ADA)).paused
 
 
 def test_a_python_flow_is_recorded_with_its_version_and_evidence(memory):

@@ -127,6 +127,7 @@ tests:
     assert ignored.good and not wrong.good and wrong.unmet == ("ends: the event starts nothing",)
     assert not broken.good and "never for nothing" in broken.error
     assert [one.proof().safe for one in (ignored, wrong, broken)] == [True, False, False]
+    assert [one.proof().ignored for one in (ignored, wrong, broken)] == [True, False, False]
 
 
 CALLED: list[int] = []
