@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.contracts.brokers.places import ServiceBusPlace, ThroughProxy, opening
-from twiceproof.brokers.base import Ack, Confirmed, Refused, Reject, Unconfirmed
+from twiceproof.brokers.base import Ack, Confirmed, Refused, Reject, Requeue, Unconfirmed
 from twiceproof.brokers.open import open_broker as open_by_url
 from twiceproof.brokers.service_bus import ServiceBusBroker
+from twiceproof.brokers.service_bus_receivers import MessageHold
 from twiceproof.errors import BrokerUnavailable
 from twiceproof.prove.broker_contract import LeasedBrokerContract
 from twiceproof.prove.broker_contract.publications import OrderKeys, RepeatedKeys
@@ -76,6 +79,34 @@ def test_it_counts_what_is_not_settled(simulator, open_broker):
     broker.settle([(first, Ack())])
     assert broker.waiting(place.source) == 2
     assert broker.waiting("no-such-queue") is None
+
+
+def test_a_delivery_that_waits_here_ends_quietly_with_its_connection(simulator, fault_proxy, monkeypatch):
+    """An exception of a task is reported where nobody can act on it, and for each delivery."""
+    made = []
+    give_back_later = MessageHold.give_back_later
+
+    def watched(hold, seconds):
+        give_back_later(hold, seconds)
+        made.append(hold)
+
+    monkeypatch.setattr(MessageHold, "give_back_later", watched)
+    proxy = fault_proxy("127.0.0.1", simulator.port)
+    place = ServiceBusPlace(simulator, lease=1.0)
+    broker = ServiceBusBroker(proxy.url(place.url))
+    broker.publish([place.message("a")], 10.0)
+    broker.settle([(broker.receive(place.source, 1, 5.0)[0], Requeue(30.0))])
+    proxy.cut()
+    (hold,) = made
+    over = asyncio.run_coroutine_threadsafe(asyncio.wait_for(ended(hold._task), 20.0), hold._task.get_loop())
+    assert over.result(30.0) is None
+    broker.close()
+
+
+async def ended(task):
+    """Return the error of a task, which has not asked for it itself."""
+    await asyncio.wait({task})
+    return task.exception()
 
 
 def test_a_batch_that_is_refused_is_published_one_by_one(simulator, open_broker):
