@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
+from azure.servicebus.aio import ServiceBusSender
 
 from tests.contracts.brokers.places import ServiceBusPlace, ThroughProxy, opening
 from twiceproof.brokers.base import Ack, Confirmed, Refused, Reject, Requeue, Unconfirmed
@@ -79,6 +81,23 @@ def test_it_counts_what_is_not_settled(simulator, open_broker):
     broker.settle([(first, Ack())])
     assert broker.waiting(place.source) == 2
     assert broker.waiting("no-such-queue") is None
+
+
+def test_what_was_confirmed_stays_so_if_the_client_fails_at_a_later_message(simulator, open_broker, monkeypatch):
+    """Two messages that do not fit into one batch."""
+    place = ServiceBusPlace(simulator)
+    broker = open_broker(place.url)
+    broker.publish([place.message("first")], 10.0)
+    send, calls = ServiceBusSender.send_messages, itertools.count()
+
+    async def fail_later(link, *arguments, **more):
+        if next(calls):
+            raise AttributeError("the client's own fault")
+        await send(link, *arguments, **more)
+
+    monkeypatch.setattr(ServiceBusSender, "send_messages", fail_later)
+    outcomes = broker.publish([place.message(key, body=b"x" * 600_000) for key in "ab"], 10.0)
+    assert [type(outcome) for outcome in outcomes] == [Confirmed, Unconfirmed]
 
 
 def test_a_delivery_that_waits_here_ends_quietly_with_its_connection(simulator, fault_proxy, monkeypatch):
