@@ -190,6 +190,12 @@ def etcd_cluster() -> Iterator[EtcdCluster]:
 
 
 @pytest.fixture
+def etcd_url(etcd_cluster: EtcdCluster) -> str:
+    """A ledger of its own."""
+    return f"etcd://{etcd_cluster.hosts}/ledger-{token_hex(6)}"
+
+
+@pytest.fixture
 def killable_etcd() -> Iterator[EtcdCluster]:
     """A cluster for one test alone."""
     yield from _running(EtcdCluster())

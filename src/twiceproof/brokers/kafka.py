@@ -185,12 +185,12 @@ class KafkaBroker:
         if why is not None:
             return Refused(why, away=True)
         try:
-            found = producer.list_topics(topic or "-", seconds).topics[topic or "-"]
-        except KafkaException as error:
-            return Refused(describe(self._url, error), away=True)
-        if found.error is None:
+            error: KafkaError | None = producer.list_topics(topic or "-", seconds).topics[topic or "-"].error
+        except KafkaException as failure:
+            return Refused(describe(self._url, failure), away=True)
+        if error is None:
             self._known[topic] = now + KNOWN_SECONDS
-        return found.error
+        return error
 
     def _bury(self, rejected: Sequence[HeldRecord]) -> list[bool]:
         """Copy them to the topic for dead letters; return for each whether it may be settled.

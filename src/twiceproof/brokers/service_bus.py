@@ -100,24 +100,25 @@ class _Sender:
                     outcome.set_result(publication)
 
     async def _published(self, messages: list[OutgoingMessage]) -> list[Publication]:
-        try:
-            return await self._publish(messages)
-        except Exception as error:  # noqa: BLE001 - whatever the client raises: each message has an outcome
-            text = f"It was handed over, and the client failed ({type(error).__name__})."
-            return [Unconfirmed(text) for _ in messages]
-
-    async def _publish(self, messages: list[OutgoingMessage]) -> list[Publication]:
         published: list[Publication] = []
+        try:
+            await self._publish(messages, published)
+        except Exception as error:  # noqa: BLE001 - whatever the client raises: what it confirmed before stays so
+            text = f"It was handed over, and the client failed ({type(error).__name__})."
+            published += [Unconfirmed(text)] * (len(messages) - len(published))
+        return published
+
+    async def _publish(self, messages: list[OutgoingMessage], published: list[Publication]) -> None:
         while len(published) < len(messages):
             rest = messages[len(published) :]
             count, outcome = await self._publish_batch(rest)
             if isinstance(outcome, Refused) and count > 1:
-                singles = [(await self._publish_batch([message]))[1] for message in rest[:count]]
-                self._one_by_one |= all(isinstance(single, Confirmed) for single in singles)
-                published += singles
+                first = len(published)
+                for message in rest[:count]:
+                    published.append((await self._publish_batch([message]))[1])
+                self._one_by_one |= all(isinstance(single, Confirmed) for single in published[first:])
             else:
                 published += [outcome] * count
-        return published
 
     async def _publish_batch(self, messages: list[OutgoingMessage]) -> tuple[int, Publication]:
         """Publish as many of the first messages as fit into one transfer; return their number, and their common

@@ -109,11 +109,17 @@ class MessageHold:
             await self.receiver.abandon_message(self.message)
 
     async def _renew(self, seconds: float) -> None:
+        """Ends early once the lock cannot be renewed any more: it has expired, or the link was closed."""
         end = self._clock.monotonic() + seconds
         while (now := self._clock.monotonic()) < end:
             if self.until is not None and self.until < end:
-                with contextlib.suppress(ServiceBusError):
+                try:
                     await self.receiver.renew_message_lock(self.message)
+                except ServiceBusError:
+                    if self.until <= now:
+                        return
+                except ValueError:  # the client's word for a closed link
+                    return
                 self.until = self._local_until()
             left = end if self.until is None or self.until >= end else now + (self.until - now) / 2
             await self._clock.rest(max(SHORTEST_WAIT, left - now))

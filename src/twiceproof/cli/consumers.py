@@ -103,7 +103,7 @@ DOCTOR_EPILOG = """\b
 Examples:
   twiceproof brokers doctor shop:app
 Connects to each broker, and examines it and the queues that the app publishes to
-and consumes.
+and consumes. Counts what waits in those that it consumes, where the broker tells.
 Exit codes: 1 if there is an error, such as a queue that does not exist.
 """
 
@@ -160,11 +160,24 @@ def _ask(target: Target, consumed: Sequence[str], routed: Sequence[str]) -> Sequ
         return ()
     examine_routes = getattr(broker, "examine_routes", broker.examine)
     try:
-        found = [*broker.examine(list(dict.fromkeys(consumed))), *examine_routes(list(dict.fromkeys(routed)))]
-        return list(dict.fromkeys(found))
+        read = list(dict.fromkeys(consumed))
+        found = [*broker.examine(read), *examine_routes(list(dict.fromkeys(routed)))]
+        return list(dict.fromkeys([*found, *_lengths(broker, read, found)]))
     finally:
         if not target.shared:
             broker.close()
+
+
+def _lengths(broker: Any, places: Sequence[str], found: Sequence[BrokerFinding]) -> Iterator[BrokerFinding]:
+    """Say how many messages wait in each queue that can be read, where the broker tells."""
+    from ..brokers.base import BrokerFinding
+
+    wrong = {one.subject for one in found if one.level == "error"}
+    count = None if "connection" in wrong else getattr(broker, "waiting", None)
+    for place in places if count is not None else ():
+        number = None if place in wrong else count(place)
+        if number is not None:
+            yield BrokerFinding("ok", place, f"Messages that wait in it: {number:,}.")
 
 
 EPILOG = """\b

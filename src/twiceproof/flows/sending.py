@@ -3,8 +3,8 @@
 - In a flow's body the message is one more write of the ledger's next commit, in the run's own space. With `key=` or
   `order=` it has a space of its own, to which the same commit writes.
 - In a step it is written with the step's completion: an attempt that fails sends nothing.
-- Where a store does not link spaces, a message with `key=` or `order=` is written just before its entry, in a commit of
-  its own: if the process dies in between, the next attempt finds it by its key.
+- Where a store does not link spaces, or one commit has no room for it, a message with `key=` or `order=` is written
+  just before its entry, in a commit of its own: if the process dies in between, the next attempt finds it by its key.
 - A step that is not called again after it was cut off, because its outcome is looked up or settled, sends nothing then:
   of such a step the user is warned.
 - Under @app.transaction it is written in the same transaction.
@@ -28,18 +28,25 @@ from ..outbox.linked import LinkedMessage, draft_of, is_known
 from ..outbox.message import JSON, MESSAGE_KIND, MOST_BODY, Message, insert_message, refuse_other_payload
 from ..outbox.sending import MessageOrigin, Sending, SentMessage, make_messages, write_messages
 from ..records import Address, Insert
+from ..stores.validate import MOST_BODY as MOST_RECORD
 from .engine.context import Attempt, current_attempt, current_session, is_on_loop, session_var
 from .engine.ledger import STEP_DONE, EntryNote
 from .engine.step_identity import arguments_digest, effect_key
 
 if TYPE_CHECKING:
     from ..outbox.routing import Routing
+    from ..stores.base import Store
     from ..stores.user_transaction import Join
     from .engine.session import Session
     from .runtime import Runtime
     from .step import Step
 
 __all__ = ["OutgoingDraft", "in_transaction", "inserts_of", "minted_key", "origin_of", "pieces_of", "send"]
+
+
+BESIDE = 8  # writes of a commit beside the messages: the claim, the entry, and what ends or wakes a run
+MOST_WRITES = 3  # of a message in a space of its own: itself, its ticket and its lane
+MOST_LINKED = 16 * 1024  # characters of messages that are linked in a store of small records: so are its commits
 
 
 class OutgoingDraft(Struct, frozen=True):
@@ -103,7 +110,7 @@ def _from_flow(session: Session, routing: Routing, given: Sending) -> Operation[
     pieces: Sequence[Insert | LinkedMessage] = ()
     if given.key is None and given.order is None:
         pieces = _own_inserts(session, messages, given.due_in)
-    elif session.runtime.store.links_spaces:
+    elif _is_linked(session.runtime.store, messages):
         pieces = yield from _linked(session, messages, given.due_in)
         sent = structs.replace(sent, earlier=not pieces)
     else:  # what came before must be recorded, and the run be ours, before others can see the message
@@ -111,6 +118,15 @@ def _from_flow(session: Session, routing: Routing, given: Sending) -> Operation[
         sent = yield from write_messages(session.runtime.store, session.runtime.tenant, messages, given.due_in)
     session.finished(name, STEP_DONE, EntryNote(asked, result=Raw(msgspec.json.encode(sent))), *pieces)
     return sent
+
+
+def _is_linked(store: Store, messages: Sequence[Message], beside: int = 0) -> bool:
+    """Whether the messages land together with the entry of their call, and with `beside` other writes. Otherwise each
+    is written in a commit of its own, just before.
+    """
+    if not store.links_spaces or beside + MOST_WRITES * len(messages) + BESIDE > store.batch_limit:
+        return False
+    return store.body_limit >= MOST_RECORD or sum(len(message.body) for message in messages) <= MOST_LINKED
 
 
 def _linked(session: Session, messages: Sequence[Message], delay: float) -> Operation[list[LinkedMessage]]:
@@ -164,9 +180,21 @@ def _from_step(runtime: Runtime, routing: Routing, given: Sending, attempt: Atte
     key = given.key if given.key is not None else effect_key(attempt.space, f"{attempt.step}/send:{given.topic}#{nth}")
     messages = make_messages(routing, given, key, origin_of(runtime))
     own = given.key is None and given.order is None
+    if own:
+        _refuse_too_many(runtime.store, sum(draft.own for draft in attempt.outgoing) + len(messages))
     attempt.outgoing.extend(OutgoingDraft(message, given.due_in, own) for message in messages)
     sent = SentMessage(key, tuple(message.target for message in messages))
     return _SentNow(sent) if step.step.is_async else sent
+
+
+def _refuse_too_many(store: Store, count: int) -> None:
+    """Refuse messages that could not land with the completion of their step: its work would have been done by then."""
+    most = max(1, store.batch_limit - BESIDE)
+    if count > most:
+        raise Misuse(
+            f"A step sends at most {most} messages with this ledger, which writes them together with the step's "
+            "completion; send the others from further steps, or from the flow's body."
+        )
 
 
 def _warn_if_adopted(step: Step) -> None:
@@ -201,7 +229,7 @@ def inserts_of(session: Session, drafts: Sequence[OutgoingDraft]) -> list[Insert
 def pieces_of(session: Session, drafts: Sequence[OutgoingDraft]) -> Operation[list[Insert | LinkedMessage]]:
     """Return all that goes with the completion of a step that has returned; write before it what cannot go with it."""
     pieces: list[Insert | LinkedMessage] = [*inserts_of(session, drafts)]
-    if not session.runtime.store.links_spaces:
+    if not _is_linked(session.runtime.store, [draft.message for draft in drafts if not draft.own], len(pieces)):
         yield from _write_others(session, drafts)
         return pieces
     for draft in drafts:

@@ -93,7 +93,6 @@ class Drain:
         except (SqlError, NotDone) as error:
             return self._outage.fail(error)
         self._store_outage.end()
-        self._outage.end()
         return pause
 
     def _turn(self) -> float:
@@ -101,6 +100,7 @@ class Drain:
         if held is None:
             return self._every
         moved = self.move()
+        self._outage.end()
         again = 0.0 if moved >= BATCH else self._every
         freed = Replace(held.at, None, held.state, version=held.version, queue=self._queue, due_in=again)
         self._store.write(freed).block()  # refused if the lease had expired and another mover took it

@@ -48,6 +48,7 @@ __all__ = ["LEASE", "Relay", "TargetRelay", "Tried"]
 log = logging.getLogger("twiceproof.relay")
 
 LEASE = 30.0  # seconds for which a message that was handed out is hidden from other relays
+FAULT_PAUSE = 10.0  # seconds until the next try after an error that nobody expected
 LOCKED_LOOK = 0.2  # seconds until the next try of a lane that a sender's transaction has locked
 LOOK = 0.5  # seconds between two checks whether a thread has ended: signals are handled in between
 
@@ -57,6 +58,7 @@ class Tried(Struct):
 
     record: Record
     message: Message
+    outgoing: OutgoingMessage
     lane: HeldLane | None = None
     decision: Decision | None = None
 
@@ -117,7 +119,7 @@ class TargetRelay:
         """Publish until told to drain. Messages that are under way then are confirmed and recorded first."""
         try:
             while not self.draining:
-                pause = self.run_once()
+                pause = self._run_once_or_log()
                 if pause > 0 and not self.draining:
                     self._watch.wait(pause)
         finally:
@@ -135,6 +137,14 @@ class TargetRelay:
         broker, self._broker = self._broker, None
         if broker is not None and not self.target.shared:
             broker.close()
+
+    def _run_once_or_log(self) -> float:
+        """A fault of ours or of a driver must not end the thread: nothing would be published until a restart."""
+        try:
+            return self.run_once()
+        except Exception:
+            log.exception("publishing to %s failed, will try again", self.target.name)
+            return FAULT_PAUSE
 
     def run_once(self) -> float:
         """Publish what is due, once. Return after how many seconds to look again."""
@@ -236,7 +246,7 @@ class TargetRelay:
             group = open_ones[first : first + self.target.most]
             if self._clock.monotonic() > until or self._target_outage.left:
                 break  # the rest becomes due again when its lease is over
-            answers = self._ask([outgoing(one.record, one.message) for one in group])
+            answers = self._ask([one.outgoing for one in group])
             now = self._now
             for one, answer in zip(group, answers, strict=True):
                 if one.lane is not None and one.lane.stopped:
@@ -264,7 +274,7 @@ class TargetRelay:
         finally:
             self.calls += 1
             self.seconds += self._clock.monotonic() - began
-        if len(answers) != len(messages):
+        if len(answers) != len(messages) or not all(isinstance(answer, Publication) for answer in answers):
             return [Unconfirmed("the target did not answer about every message")] * len(messages)
         return answers
 
@@ -339,7 +349,8 @@ def _first_of(lane: HeldLane) -> list[Tried]:
 
 def _read(record: Record, lane: HeldLane | None) -> Tried | None:
     try:
-        return Tried(record, message_of(record), lane)
+        message = message_of(record)
+        return Tried(record, message, outgoing(record, message), lane)
     except CannotOpen as error:
         log.error("left lying: %s", error)
         return None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+
 import pytest
+from azure.servicebus.aio import ServiceBusSender
 
 from tests.contracts.brokers.places import ServiceBusPlace, ThroughProxy, opening
-from twiceproof.brokers.base import Ack, Confirmed, Refused, Reject, Unconfirmed
+from twiceproof.brokers.base import Ack, Confirmed, Refused, Reject, Requeue, Unconfirmed
 from twiceproof.brokers.open import open_broker as open_by_url
 from twiceproof.brokers.service_bus import ServiceBusBroker
+from twiceproof.brokers.service_bus_receivers import MessageHold
 from twiceproof.errors import BrokerUnavailable
 from twiceproof.prove.broker_contract import LeasedBrokerContract
 from twiceproof.prove.broker_contract.publications import OrderKeys, RepeatedKeys
@@ -76,6 +81,51 @@ def test_it_counts_what_is_not_settled(simulator, open_broker):
     broker.settle([(first, Ack())])
     assert broker.waiting(place.source) == 2
     assert broker.waiting("no-such-queue") is None
+
+
+def test_what_was_confirmed_stays_so_if_the_client_fails_at_a_later_message(simulator, open_broker, monkeypatch):
+    """Two messages that do not fit into one batch."""
+    place = ServiceBusPlace(simulator)
+    broker = open_broker(place.url)
+    broker.publish([place.message("first")], 10.0)
+    send, calls = ServiceBusSender.send_messages, itertools.count()
+
+    async def fail_later(link, *arguments, **more):
+        if next(calls):
+            raise AttributeError("the client's own fault")
+        await send(link, *arguments, **more)
+
+    monkeypatch.setattr(ServiceBusSender, "send_messages", fail_later)
+    outcomes = broker.publish([place.message(key, body=b"x" * 600_000) for key in "ab"], 10.0)
+    assert [type(outcome) for outcome in outcomes] == [Confirmed, Unconfirmed]
+
+
+def test_a_delivery_that_waits_here_ends_quietly_with_its_connection(simulator, fault_proxy, monkeypatch):
+    """An exception of a task is reported where nobody can act on it, and for each delivery."""
+    made = []
+    give_back_later = MessageHold.give_back_later
+
+    def watched(hold, seconds):
+        give_back_later(hold, seconds)
+        made.append(hold)
+
+    monkeypatch.setattr(MessageHold, "give_back_later", watched)
+    proxy = fault_proxy("127.0.0.1", simulator.port)
+    place = ServiceBusPlace(simulator, lease=1.0)
+    broker = ServiceBusBroker(proxy.url(place.url))
+    broker.publish([place.message("a")], 10.0)
+    broker.settle([(broker.receive(place.source, 1, 5.0)[0], Requeue(30.0))])
+    proxy.cut()
+    (hold,) = made
+    over = asyncio.run_coroutine_threadsafe(asyncio.wait_for(ended(hold._task), 20.0), hold._task.get_loop())
+    assert over.result(30.0) is None
+    broker.close()
+
+
+async def ended(task):
+    """Return the error of a task, which has not asked for it itself."""
+    await asyncio.wait({task})
+    return task.exception()
 
 
 def test_a_batch_that_is_refused_is_published_one_by_one(simulator, open_broker):

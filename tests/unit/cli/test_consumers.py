@@ -85,6 +85,19 @@ def test_the_doctor_shows_what_a_broker_says() -> None:
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("wrong", ["", "mails", "connection"])
+def test_the_doctor_counts_what_waits_in_the_queues_that_it_can_read(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    found = [BrokerFinding("error", wrong, "It cannot be used.")] if wrong else []
+    monkeypatch.setattr(MemoryBroker, "examine", lambda self, places=(): found)
+    monkeypatch.setattr(MemoryBroker, "waiting", lambda self, place: {"orders": 1_234}.get(place))
+    findings = json.loads(run("brokers", "doctor", "queueshop:app", "--json").stdout)["findings"]
+    counted = [(one["subject"], one["text"]) for one in findings if one["level"] == "ok"]
+    assert counted == ([] if wrong == "connection" else [("orders", "Messages that wait in it: 1,234.")])
+
+
+@pytest.mark.usefixtures("here")
 def test_the_doctor_names_claims_that_expire_before_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [BrokerFinding("ok", "ORDERS", "It keeps messages.", keeps=14 * 86_400.0)]
     monkeypatch.setattr(MemoryBroker, "examine", lambda self, places=(): kept)

@@ -475,9 +475,22 @@ def test_a_database_that_is_away_is_one_line_and_then_one_more(
         with database_of(f"sqlite:///{file}").open() as connection:
             for statement in outbox_ddl("sqlite").split(";\n")[:3]:
                 connection.run(statement)
+        drain._declared = False
         assert drain.run_once() == 1.0
     lines = [record.getMessage() for record in caplog.records if "outbox later" in record.getMessage()]
     assert len(lines) == 2 and "cannot be reached" in lines[0] and "is back" in lines[1]
+
+
+def test_a_database_that_was_not_asked_is_not_called_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After a failure the lease is still held, by this mover itself."""
+    with App(f"sqlite:///{tmp_path / 'ledger.db'}") as app:
+        app.drain(f"sqlite:///{tmp_path / 'nowhere.db'}", name="later")
+        (drain,) = app.draining().drains
+        drain.run_once()
+        assert drain._taken() is None
+        drain.run_once()
+    (line,) = [record.getMessage() for record in caplog.records if "outbox later" in record.getMessage()]
+    assert "cannot be reached" in line
 
 
 def block_lease(app: App, drain: Drain) -> None:

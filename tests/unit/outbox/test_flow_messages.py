@@ -86,6 +86,7 @@ def test_each_call_is_one_message_with_a_key_of_its_own(shop: Shop) -> None:
     assert sorted(shop.published()) == sorted(message.key for message in found)
 
 
+WHERE = ("flow", "step")
 WAYS: list[dict[str, str]] = [{}, {"order": "customer:1"}, {"key": "k1"}, {"key": "k1", "order": "customer:1"}]
 
 
@@ -97,12 +98,76 @@ def test_sending_costs_no_commit(shop: Shop, how: dict[str, str], where: str) ->
     assert len(shop.published()) == 1
 
 
+@pytest.mark.server
+@pytest.mark.parametrize("server", ["redis_url", "dynamodb_url", "etcd_url"])
+def test_on_these_servers_too(server: str, request: pytest.FixtureRequest) -> None:
+    commits = []
+    for how in (None, *WAYS[1:]):
+        with App(request.getfixturevalue(server)) as app:
+            app.broker("main", StandInBroker())
+            app.route("orders.*", to="main")
+            commits.append([_commits_of(app, where, how, "17" if how is None else str(how)) for where in WHERE])
+    assert commits == [commits[0]] * 4
+
+
 @pytest.mark.parametrize("how", WAYS[1:])
 @pytest.mark.parametrize("where", ["flow", "step"])
 def test_where_a_store_does_not_link_spaces_it_costs_a_commit(shop: Shop, how: dict[str, str], where: str) -> None:
     with shop.app(apart(shop.engine())) as app:
         assert _commits_of(app, where, how) > _commits_of(app, where, None)
     assert len(shop.published()) == 1
+
+
+@pytest.mark.parametrize("how", [{"order": "customer:1"}, {"key": "k"}])
+def test_a_step_that_sends_more_than_one_commit_takes_sends_all_of_it(shop: Shop, how: dict[str, str]) -> None:
+    """Those with a space of their own, in commits of their own."""
+    count = shop.engine().batch_limit
+
+    def send_all(app: App) -> None:
+        for nth in range(count):
+            app.send("orders.paid", nth, **{name: f"{at}:{nth}" if name == "key" else at for name, at in how.items()})
+
+    with shop.app() as app:
+        step = app.step(repeat="safe", name="pay")(lambda: send_all(app))
+        app.flow(key="{order}", name="buy")(lambda order: step())("17")
+    assert sorted(msgspec.json.decode(message.body) for message in shop.messages()) == list(range(count))
+
+
+def test_a_step_may_not_send_more_than_goes_with_its_completion(shop: Shop) -> None:
+    """It is told so where it sends: later, its work would have been done."""
+    with shop.app() as app:
+        sent: list[int] = []
+
+        @app.step(repeat="safe", retry=Retry(attempts=1))
+        def work() -> None:
+            for nth in range(app.store.batch_limit):
+                app.send("orders.paid", nth)
+                sent.append(nth)
+
+        @app.flow(key="{order}")
+        def buy(order: str) -> None:
+            work()
+
+        with pytest.raises(Misuse, match=r"at most 492 messages .* from the flow's body"):
+            buy("17")
+        assert len(sent) == 492
+    assert shop.messages() == []
+
+
+def test_a_step_sends_as_many_messages_as_it_is_told(shop: Shop) -> None:
+    with shop.app() as app:
+
+        @app.step(repeat="safe")
+        def work() -> None:
+            for nth in range(492):
+                app.send("orders.paid", nth)
+
+        @app.flow(key="{order}")
+        def buy(order: str) -> None:
+            work()
+
+        buy("17")
+    assert len(shop.messages()) == 492
 
 
 def apart(engine: Any) -> DyingEngine:
@@ -112,14 +177,14 @@ def apart(engine: Any) -> DyingEngine:
     return wrapped
 
 
-def _commits_of(app: App, where: str, how: dict[str, str] | None) -> int:
+def _commits_of(app: App, where: str, how: dict[str, str] | None, run: str = "17") -> int:
     def send(order: str) -> None:
         if how is not None:
             app.send("orders.paid", {"order": order}, **how)  # type: ignore[arg-type]
 
     step = app.step(repeat="safe", name="pay")(send)
 
-    @app.flow(key="{order}", name="without" if how is None else "with")
+    @app.flow(key="{order}", name=f"{where}.without" if how is None else f"{where}.with")
     def buy(order: str) -> None:
         step(order) if where == "step" else send(order)
         app.now()
@@ -127,7 +192,7 @@ def _commits_of(app: App, where: str, how: dict[str, str] | None) -> int:
     app.runtime.flusher.stop()  # on a slow machine it would add a commit of its own
     commits: list[Any] = []
     app.store.on_commit.append(commits.append)  # type: ignore[attr-defined]
-    buy("17")
+    buy(run)
     return len(commits)
 
 

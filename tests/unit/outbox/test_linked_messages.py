@@ -88,7 +88,7 @@ def test_runs_that_send_into_one_lane_at_once_have_a_number_for_each_message(sho
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("server", ["postgres_dsn", "mariadb_url"])
+@pytest.mark.parametrize("server", ["postgres_dsn", "mariadb_url", "redis_url", "dynamodb_url", "etcd_url"])
 def test_the_same_on_servers(server: str, request: pytest.FixtureRequest) -> None:
     with App(request.getfixturevalue(server)) as app:
         broker = StandInBroker()

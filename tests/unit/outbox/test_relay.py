@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from tests.unit.outbox.stand_in import NO_ROUTE, SILENCE, StandInBroker
 from twiceproof import App, Misuse, PayloadMismatch, Retry, env, webhook
-from twiceproof.brokers.base import Refused
+from twiceproof.brokers.base import Publication, Refused
+from twiceproof.claims.claim import body_of
+from twiceproof.outbox import relay as relay_module
 from twiceproof.outbox.message import message_of, queue_of_target
 from twiceproof.outbox.relay import TargetRelay
 from twiceproof.prove.clocks import ManualClock
+from twiceproof.records import Replace
 
 
 class Stage:
@@ -209,6 +214,60 @@ def test_a_broker_that_is_declared_wrongly_is_said_in_its_own_words(caplog: pyte
         app.relay().run(until_idle=True)
         assert [record.state for record in app.store.scan("message").block().records] == ["pending"]
     assert "cannot be reached, will try again: 'amq' is not a broker" in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize("order", [None, "customer:1"])
+def test_a_body_that_cannot_be_read_holds_up_no_other_message(
+    stage: Stage, order: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a repair of the database by hand. A text that was not base64 stopped all of its target."""
+    for key in ("spoilt", "whole"):
+        stage.app.send(
+            "orders.paid", key.encode(), key=key, content_type="text/plain", order=order and f"{order}:{key}"
+        )
+    found = stage.app.store.scan("message", limit=10).block().records
+    record = next(one for one in found if one.state == "pending" and message_of(one).key == "spoilt")
+    body = body_of(structs.replace(message_of(record), body="%"))
+    stage.app.store.write(
+        Replace(
+            record.at, body, record.state, version=record.version, queue=record.queue, due_in=None if order else 0.0
+        )
+    ).block()
+    stage.until_idle()
+    assert stage.states() == {"spoilt": "pending", "whole": "sent"}
+    assert "The body of 'spoilt' cannot be read" in caplog.text
+
+
+def test_an_answer_that_is_none_says_nothing(stage: Stage) -> None:
+    """Of a broker that its user has written."""
+    stage.send("a")
+    stage.broker.answers["a"] = [cast(Publication, None)]
+    stage.until_idle()
+    assert (stage.states(), stage.message("a").why) == (
+        {"a": "pending"},
+        "the target did not answer about every message",
+    )
+
+
+def test_a_fault_that_nobody_expected_does_not_end_the_relay(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "FAULT_PAUSE", 0.01)
+    faults = [RuntimeError("no tenants"), RuntimeError("no tenants")]
+    sent = threading.Event()
+    stage.broker.after = sent.set
+
+    def tenants() -> list[str]:
+        if faults:
+            raise faults.pop()
+        return ["default"]
+
+    stage.send("a")
+    relay = stage.new_relay(tenants)
+    thread = threading.Thread(target=relay.run, daemon=True)
+    thread.start()
+    assert sent.wait(30)
+    relay.drain()
+    thread.join(30)
+    assert stage.states() == {"a": "sent"}
 
 
 def test_a_relay_that_was_stopped_past_its_lease_marks_nothing(stage: Stage) -> None:

@@ -144,7 +144,6 @@ class QueueReader:
             received = 0
             if not self._store_outage.is_on or self._store_is_back():
                 received = self._receive(wait)
-                self._broker_outage.end()
             self._settle_answers(wait=not self._is_inline)
             return received
         except Misuse:
@@ -206,6 +205,7 @@ class QueueReader:
         broker = self._broker()
         self._count_waiting(broker)
         found = broker.receive(self.consumer.place, free, min(wait, SHORT_WAIT) if self._held else wait)
+        self._broker_outage.end()
         if not found or self._refuses(broker, found):
             return 0
         now = self.runtime.clock.monotonic()

@@ -32,6 +32,7 @@ class DynamoDbEngine(RowEngine):
         "1",
         "emulators (ministack, DynamoDB Local)",
     )
+    links_spaces = True
     body_limit = 380_000
     most_bytes = 3_800_000
 

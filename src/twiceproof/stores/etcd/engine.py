@@ -22,6 +22,7 @@ class EtcdEngine(RowEngine):
 
     promises = StorePromises("yes", "kept by a majority", "each member's", "2", "1", "etcd, three members")
     group_limit = 100
+    links_spaces = True
     body_limit = 900_000
     most_bytes = 1_100_000
     table: EtcdTable

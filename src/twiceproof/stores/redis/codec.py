@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -151,15 +151,16 @@ def micros(seconds: float | None) -> int | None:
 # -- requests ------------------------------------------------------------------------------------
 
 
-def arguments(batch: Batch, lane: str, mark: str | None) -> Arguments:
-    """Two for each write: its fields, and the end of its record."""
+def arguments(batch: Batch, lane: Callable[[str], Lane], mark: str | None) -> Arguments:
+    """Two for each write: its fields, and the end of its record. `lane` returns the lane of a space."""
+    prefix = lane(batch.space).prefix
     if len(batch.writes) == 1:
-        return _packed(batch.writes[0], True, mark, lane, batch.nonce)
-    *others, last = batch.writes
+        return _packed(batch.writes[0], True, mark, prefix, batch.nonce)
+    last = len(batch.writes) - 1
     packed: Arguments = []
-    for write in others:
-        packed += _packed(write, False, mark, lane, batch.nonce)
-    packed += _packed(last, True, mark, lane, batch.nonce)
+    for i, write in enumerate(batch.writes):
+        where = prefix if not batch.others else lane(write.at.space).prefix
+        packed += _packed(write, i == last, mark, where, batch.nonce)
     return packed
 
 

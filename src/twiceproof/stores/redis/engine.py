@@ -210,6 +210,7 @@ class RedisEngine:
 
     def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
         self.target = RedisUrl.of(url)
+        self.links_spaces = not self.target.cluster  # a script of a cluster has one lane
         self._scripts = Scripts(self.now_lua)
         self._nodes = RedisCluster(self.target, self._scripts, clock)
         self._listener = RedisListener(self._nodes.open_ear)
@@ -281,7 +282,7 @@ class RedisEngine:
     def _packed(self, batch: Batch) -> Arguments:
         """With the names to notify. In a cluster each message would go to every server: there, callers poll."""
         marks = "" if self.target.cluster else ",".join(map(mark, names_to_notify(batch)))
-        return arguments(batch, self._lane(batch.space).prefix, marks or None)
+        return arguments(batch, self._lane, marks or None)
 
     def _sure(self, answers: list[Any]) -> list[Any]:
         """A server that took the script but none of its writes has lost its role, or its replicas."""

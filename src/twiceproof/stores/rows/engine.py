@@ -82,11 +82,9 @@ class RowEngine:
 
     def _purge_behind(self, batches: Sequence[Batch]) -> None:
         """Each removal leaves a tombstone: for each new one, up to two old ones are removed."""
-        for batch in batches:
-            count = sum(isinstance(write, Remove) for write in batch.writes)
-            if count:
-                lane = lane_of(batch.space, self.lanes)
-                self._removed[lane] = self._removed.get(lane, 0) + count
+        for write in [one for batch in batches for one in batch.writes if isinstance(one, Remove)]:
+            lane = lane_of(write.at.space, self.lanes)
+            self._removed[lane] = self._removed.get(lane, 0) + 1
         for lane, count in list(self._removed.items()):
             if count >= PURGE_AFTER:
                 del self._removed[lane]

@@ -133,6 +133,25 @@ def test_a_broker_that_is_away_costs_one_line(app: App, office: PostOffice, capl
     assert len(caplog.records) == 2 and "it is back" in caplog.records[1].getMessage()
 
 
+def test_a_broker_that_was_not_asked_is_not_called_back(
+    app: App, office: PostOffice, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After its connection broke, an ordered consumer waits until its deliveries are free again."""
+    caplog.set_level(logging.INFO, "twiceproof.consume")
+    consume_orders(app, order="{body[id]}")
+    reader, broker = cut_reader(office)
+    office.post({"id": 1}, "m1")
+    broker.away = 1
+    reader.round(0.0)
+    reader._not_before = app.clock.monotonic() + 60.0
+    reader.round(0.0)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "will try again" in line
+    reader._not_before = 0.0
+    reader.round(0.0)
+    assert "it is back" in caplog.records[1].getMessage()
+
+
 def test_the_pause_before_the_next_try_grows_and_is_bounded(
     app: App, office: PostOffice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,17 +77,20 @@ local function land_put(lane, kind, member, by, value, draws, state, span, queue
 end
 
 local function land(writes)
-  local keys, olds, puts = {}, {}, false
+  local keys, olds = {}, {}
   for i, write in ipairs(writes) do
     local key = write[LANE] .. ':r:' .. write[KIND] .. '\0' .. write[MEMBER]
     local packed = call('GET', key)
     if not fits(packed, write[BY], write[VALUE]) then return misfit(i - 1, packed) end
     keys[i], olds[i] = key, packed
-    puts = puts or write[OP] == PUT
   end
   -- A full memory refuses only a script's first write, and never a removal: so removals alone go through, and
   -- the rest stops at the counter. Then the indexes: a foreign type stops it there, with no record changed.
-  local number = puts and draw(writes[1][LANE])
+  -- A record's number is of its own lane, whatever else is written with it.
+  local drawn = {}
+  for _, write in ipairs(writes) do
+    if write[OP] == PUT and not drawn[write[LANE]] then drawn[write[LANE]] = draw(write[LANE]) end
+  end
   for i, write in ipairs(writes) do
     if write[OP] == PUT then
       index(write[LANE], write[KIND], write[MEMBER], write[STATE], write[QUEUE], write[DUE_IN], olds[i])
@@ -95,12 +98,12 @@ local function land(writes)
   end
   for i, write in ipairs(writes) do
     if write[OP] == PUT then
-      put(keys[i], olds[i], number, write[DRAWS], write[FOR], write[DUE_IN], write[KEEPS], write[ENDING])
+      put(keys[i], olds[i], drawn[write[LANE]], write[DRAWS], write[FOR], write[DUE_IN], write[KEEPS], write[ENDING])
     elseif write[OP] == REMOVE then
       remove(write[LANE], write[KIND], write[MEMBER], olds[i])
     end
   end
-  return number or draw(writes[1][LANE])
+  return drawn[writes[1][LANE]] or draw(writes[1][LANE])
 end
 
 local answers, writes, marks = {micros}, {}, {}
