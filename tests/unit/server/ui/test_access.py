@@ -1,6 +1,7 @@
 """Logins, sessions and forms: who sees a page, who may act, and how often an act is done."""
 
 import asyncio
+import json
 import re
 from html import unescape
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -336,7 +337,7 @@ def test_a_key_whose_run_is_queued_has_not_been_worked_on(server):
     assert ["last held by" in one for one in text] == [False, True]
 
 
-async def first_piece(application, headers):
+async def first_piece(application, headers, query=""):
     """Listen as a browser does, until something is told or the server ends the stream."""
     told, heard = [], asyncio.Event()
     scope = {
@@ -344,7 +345,7 @@ async def first_piece(application, headers):
         "method": "GET",
         "path": "/live",
         "raw_path": b"/live",
-        "query_string": b"",
+        "query_string": query.encode(),
         "client": ("127.0.0.1", 50_000),
         "headers": [(name.encode(), value.encode()) for name, value in headers],
     }
@@ -370,6 +371,19 @@ def test_a_browser_with_another_servers_cookie_is_told_of_changes_too(server, co
     """Where no token exists. Cookies know no ports: every server on this machine gets those of the others."""
     assert server.call("GET", "/", headers=cookie).status == 200
     assert asyncio.run(first_piece(server.application, [HERE, *cookie])).startswith(b"data: {")
+
+
+def test_the_stream_tells_a_tenant_of_its_own_runs_only(server, clock):
+    headers = [("content-type", "application/json")]
+    assert server.call("POST", "/v1/runs/sync", b'{"id":"1"}', headers).status == 202
+    (run,) = [one.run for one in server.app.runs()]
+    told = []
+    for tenant in ("default", "acme"):
+        cookie = login(server, Scope.READ, name=tenant, tenant=tenant)
+        piece = asyncio.run(first_piece(server.application, [HERE, cookie], f"runs={run}&since=1"))
+        told.append(json.loads(piece.removeprefix(b"data: ")))
+        clock.advance(FRESH)
+    assert [(list(one["runs"]), one["newer"]) for one in told] == [([run], 1), ([], 0)]
 
 
 class Mounted:

@@ -270,7 +270,7 @@ async def replay(page: PageRequest) -> Reply:
 
 
 async def _replayed(page: PageRequest, fields: FormFields) -> FormOutcome:
-    name = page.param("id")
+    name = (await _letter(page)).id
     hooks = {**page.app.hooks, **page.app.consumers}
     admitted = await await_(replay_letter(page.app.runtime, hooks, name, by=page.actor(fields)))
     refusals = [one for one in admitted if one.outcome in ("poison", "mismatch", "busy", "failed")]
