@@ -410,3 +410,42 @@ def test_mounted_under_a_path_every_link_and_form_stays_below_it(server, clock):
     token = server.token(Scope.READ, name="late")
     answer = server.call("POST", "/login", f"token={token}&next=/runs".encode(), [ORIGIN, FORM])
     assert answer.headers["location"] == "/twiceproof/runs" and "; Path=/;" in answer.headers["set-cookie"]
+
+
+AWAY = [
+    {"host": ("host", "evil.example")},
+    {"host": ("host", "127.0.0.1.evil.example:8321")},
+    {"headers": [("x-forwarded-for", "10.0.0.1")]},
+    {"headers": [("via", "1.1 proxy")]},
+    {"client": "10.0.0.1"},
+    {"version": "1.0"},
+]
+
+
+@pytest.mark.parametrize("given", AWAY, ids=str)
+def test_an_open_server_refuses_every_page_and_act_that_does_not_come_directly(server, given):
+    """A name that leads to this machine (DNS rebinding), a proxy, another machine. Only the login is there for all."""
+    for page in PAGES:
+        if page.scope is Scope.OPEN:
+            continue
+        asked = {**given, "headers": [*given.get("headers", []), FORM]}
+        if page.method == "POST":
+            asked["headers"].append(("origin", f"http://{given.get('host', HERE)[1]}"))
+        assert (
+            server.call(page.method, address(page), b"form=x" if page.method == "POST" else b"", **asked).status == 401
+        )
+
+
+def test_the_page_of_a_claim_shows_its_holder_its_lease_and_what_a_late_holder_reported(server, clock):
+    json_body = [("content-type", "application/json")]
+    place = "/v1/claims/ship/a"
+    first = server.call("PUT", place, b'{"lease":"30s"}', json_body).json["token"]
+    text = re.sub(r"<[^>]+>", "", server.call("GET", "/keys/ship/a").body.decode())
+    assert "held by http-" in text and "lease until 20" in text and "Evidence" not in text
+    clock.advance(400)
+    assert "lease ran out" in server.call("GET", "/keys/ship/a").body.decode()
+    server.call("PUT", place, b'{"lease":"30s"}', json_body)
+    late = {"token": first, "result": {"parcel": "late-4711"}}
+    assert server.call("POST", f"{place}/complete", json.dumps(late).encode(), json_body).status == 409
+    text = unescape(re.sub(r"<[^>]+>", "", server.call("GET", "/keys/ship/a").body.decode()))
+    assert "Evidence 1" in text and '"late-4711"' in text
