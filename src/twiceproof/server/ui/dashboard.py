@@ -86,6 +86,10 @@ FOR_PEOPLE = {
     "urn:twiceproof:not-found": {"next": "Look for it by its name, from the page of what needs attention."},
 }
 
+OF_PROGRAMS = " /v1/"  # in what a program is told to do next
+LOOK_FOR_IT = "Look for it by its name, in the box at the top, or in its list."
+LOOK_AGAIN = "Open this page again, and look at it."
+
 
 class View(Struct, frozen=True):
     """What every template knows: the viewer, their origin, and the page."""
@@ -335,6 +339,8 @@ class Dashboard:
         if is_closed and method == "GET":
             return Reply(303, (("location", login),))
         told |= FOR_PEOPLE.get(told["type"], {})
+        if OF_PROGRAMS in told["next"]:
+            told["next"] = LOOK_FOR_IT if reply.status == 404 else LOOK_AGAIN
         known = principal or self.access.anonymous
         may = frozenset(scope.value for scope in Scope if known.may(scope))
         path = asked.partition("?")[0]
