@@ -436,7 +436,7 @@ def test_an_open_server_refuses_every_page_and_act_that_does_not_come_directly(s
         )
 
 
-def test_the_page_of_a_claim_shows_its_holder_its_lease_and_what_a_late_holder_reported(server, clock):
+def test_the_page_of_a_claim_shows_its_holder_its_lease_and_late_reports(server, clock):
     json_body = [("content-type", "application/json")]
     place = "/v1/claims/ship/a"
     first = server.call("PUT", place, b'{"lease":"30s"}', json_body).json["token"]

@@ -154,7 +154,7 @@ UNNAMED = ["%00", "x%00y", "x" * 3_000, "run_" + "A" * 3_000]
 
 
 @pytest.mark.parametrize("name", UNNAMED, ids=["nul", "nul-within", "long", "long-run"])
-def test_what_no_record_can_be_named_is_not_found_and_the_store_is_not_blamed(server: LocalServer, name: str) -> None:
+def test_what_no_record_can_be_named_is_not_found(server: LocalServer, name: str) -> None:
     """A request that no store takes would otherwise be told to come again."""
     found = server.call("GET", f"/find?q={name}")
     assert found.status == 200 and b"Nothing has this name" in found.body
@@ -185,7 +185,7 @@ def test_a_refused_decision_is_called_changed_only_if_something_has_changed(serv
     assert "Nothing was done by your form." in text
 
 
-def test_of_a_form_whose_first_outcome_is_not_known_it_is_not_said_that_nothing_was_done(server: LocalServer) -> None:
+def test_of_a_form_with_an_unknown_outcome_it_is_not_said_that_nothing_was_done(server: LocalServer) -> None:
     (run,) = in_review(server, 1)
     path = f"/runs/{run}/settle"
     fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"abandon"}'}

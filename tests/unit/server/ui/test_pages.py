@@ -143,7 +143,7 @@ def test_attention_counts_alike_reasons_and_knows_the_oldest():
     assert (nothing.count, nothing.oldest, nothing.nothing) == (0, None, "no outcome is unknown")
 
 
-def test_attention_does_not_say_nothing_where_not_everything_was_looked_through():
+def test_attention_says_nothing_only_where_everything_was_looked_through():
     """Of a small tenant among large ones, what failed may lie beyond what one page reads."""
     none, some, capped = (line_of(KINDS[2], [(5.0, "a")] * count, more=True) for count in (0, 3, 1_001))
     assert (none.figure, none.nothing) == ("0+", "none among the latest of all tenants; the list looks further back")
