@@ -83,6 +83,7 @@ FOR_PEOPLE = {
         "detail": "You are not logged in, or your session has ended. Nothing was done.",
         "next": "Log in, and send the form again.",
     },
+    "urn:twiceproof:store-unavailable": {"next": "Open the page again: it shows whether something was done."},
     "urn:twiceproof:not-found": {"next": "Look for it by its name, from the page of what needs attention."},
 }
 

@@ -15,10 +15,11 @@ from tests.unit.server.ui.test_access import FORM, ORIGIN, form_of
 from twiceproof import App, Misuse, OutcomeUnknown
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.manager import ClaimManager
+from twiceproof.errors import StoreUnavailable
 from twiceproof.operations import block
 from twiceproof.records import SELF, Address, Insert
 from twiceproof.server.limits import ServerLimits
-from twiceproof.server.routes import ROUTES
+from twiceproof.server.routes import ROUTES, reviews
 from twiceproof.server.ui.forms import KIND, SPACE
 from twiceproof.server.ui.pages import PAGES
 from twiceproof.server.ui.pages.several import MOST
@@ -205,3 +206,43 @@ def test_what_a_page_says_next_is_for_people(server: LocalServer) -> None:
     sent(server, f"/messages/{key}/drop", {**opened(server, f"/messages/{key}", f"/messages/{key}/drop"), "by": "ann"})
     status, text = said(server, f"/messages/{key}/drop", {**fields, "by": "bob"})
     assert status == 409 and "Open this page again, and look at it." in text and "/v1/" not in text
+
+
+# -- one form, sent again with other contents --------------------------------------------------------
+
+
+def test_a_refused_form_that_is_corrected_is_carried_out(server: LocalServer) -> None:
+    """As by the back button, where the browser shows the page as it was."""
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"happened","step":"pay"}'}
+    for typed, status in (("not json", 400), ("not json", 400), ('"yes"', 303), ('"yes"', 303)):
+        assert sent(server, path, {**fields, "result-0": typed}) == status
+    assert [act.verb for act in server.app.acts()] == ["settle"]
+
+
+def test_a_form_that_was_done_is_not_answered_for_with_other_contents(server: LocalServer) -> None:
+    """Else it would be told that a decision is on record that is not."""
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"abandon"}'}
+    assert sent(server, path, fields) == 303
+    status, text = said(server, path, {**fields, "choice": '{"verdict":"happened","step":"pay"}'})
+    assert status == 409 and "with other contents; what is sent now was not done" in text
+    assert sent(server, path, fields) == 303
+
+
+def test_a_form_that_met_a_silent_store_is_not_refused_for_ever(server: LocalServer, monkeypatch: Any) -> None:
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"abandon"}'}
+    with monkeypatch.context() as patched:
+        patched.setattr(reviews, "settle", silent)
+        status, text = said(server, path, fields)
+    assert status == 503 and "Open the page again: it shows whether something was done." in text
+    assert "its outcome is not known" in said(server, path, fields)[1]
+    assert sent(server, path, {**fields, **opened(server, f"/runs/{run}", path)}) == 303
+
+
+def silent(*given: Any) -> Any:
+    raise StoreUnavailable("no answer; try again")
