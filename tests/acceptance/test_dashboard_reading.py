@@ -279,3 +279,25 @@ def test_each_empty_state_shows_its_next_move():
             assert (status, said in text) == (200, True), path
             empty = re.search(r'<div class="empty">(.*?)</div>', text, re.DOTALL)[1]
             assert len(re.sub(r"<[^>]+>", "", empty).split()) > 8, path
+
+
+def test_without_scripts_lists_are_filtered_and_paged(browser, board, monkeypatch):
+    monkeypatch.setattr("twiceproof.server.ui.pages.runs.ROWS", 3)
+    made = Visitor(browser, board, java_script_enabled=False)
+    page = made.go("/runs")
+    rows, first, met = "tbody a.open", page.locator("tbody a.open").all_inner_texts(), []
+    while True:
+        met += page.locator(rows).all_inner_texts()
+        if not page.locator("a[rel=next]").count():
+            break
+        follow(page, "a[rel=next]")
+    assert sorted(met) == sorted(run.key for run in board.app.runs(limit=100)) and len(met) > 6
+    while page.locator("a[rel=prev]").count():
+        follow(page, "a[rel=prev]")
+    assert page.locator(rows).all_inner_texts() == first
+    page.select_option("select[name=state]", "failed")
+    follow(page, ".filters button")
+    assert page.locator(rows).all_inner_texts() == ["shop:order:10496"]
+    follow(page, ".chip")
+    assert page.locator(rows).count() == 3
+    made.close()

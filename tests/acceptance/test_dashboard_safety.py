@@ -4,6 +4,7 @@ import contextlib
 import html
 import http.server
 import json
+import re
 import threading
 from urllib.parse import quote
 
@@ -11,9 +12,15 @@ import pytest
 
 from tests.acceptance.dashboards import Visitor, chromium, declare, different, follow, parked, serving
 from twiceproof import App, Misuse
+from twiceproof.claims.acts import ACT_KIND
 from twiceproof.flows.engine.context import giving
+from twiceproof.flows.waits.records import APPROVAL_KIND
+from twiceproof.inbound.dead_letters import DEAD_LETTER_KIND, list_letters
+from twiceproof.operations import block
+from twiceproof.outbox.message import MESSAGE_KIND
+from twiceproof.reconcile.findings import FINDING
 from twiceproof.server.auth import FRESH
-from twiceproof.server.tokens import Scope
+from twiceproof.server.tokens import Scope, list_tokens
 from twiceproof.server.ui.pages import PAGES
 
 BASES = (
@@ -224,16 +231,42 @@ def two_tenants(tmp_path):
         flows["sync_order"].start({"id": "canary-4712", "total": 5_000})
         flows["ship"]("canary-4713")
         app.worker().run(until_idle=True)
+        FOUND[:] = [different(app, "canary-4715")[0], parked(app, "canary-4716")[0]]
         with serving(app) as board:
             board.deliver('{"canary":"canary-4714"}')
             yield app, board
 
 
+FOUND = []  # a finding and a message that are there
+FORM_OF_PAGE = re.compile(r'name="form" value="([^"]+)"')
+
+
+def everything_of(app):
+    """What a person could change of the tenant `default`."""
+    kinds = ("run", "claim", FINDING, MESSAGE_KIND, DEAD_LETTER_KIND, APPROVAL_KIND, ACT_KIND)
+    found = [one for kind in kinds for one in app.store.scan(kind, limit=1_000).block().records]
+    return [(one.at, one.version) for one in found if one.at.space.startswith("default/")]
+
+
+def act_of(board, app, cookie, path):
+    """The fields of every form there is, filled in, in one form of the other tenant's own page."""
+    run = app.runs(state="review")[0].run
+    form = FORM_OF_PAGE.search(board.call("GET", "/", None, {"cookie": cookie})[2])[1]
+    choice = "approve:nonce" if path.startswith("/approvals/") else '{"verdict":"abandon"}'
+    choices = {"choice": choice, "verdict": "abandon", "decision": "resolve", "to": ""}
+    return {"form": form, "item": f"{run} ", "key": "canary-again", "typed": "ship:canary-4713", **choices}
+
+
 def address_of(app, page):
     """An address of something that is there, of the tenant `default`."""
+    (letter,) = block(list_letters(app.store, "default")).letters
+    (token, *_) = [one.id for one in block(list_tokens(app.store))] or [""]
+    path = page.path.replace("/webhooks/{name}", "/webhooks/shop")
+    for place, name in (("letters/{id}", letter.id), ("findings/{id}", FOUND[0]), ("tokens/{id}", token)):
+        path = path.replace(place, place.replace("{id}", name))
+    path = path.replace("messages/{key}", f"messages/{FOUND[1]}").replace("{verb}", "cancel")
     run = app.runs(state="review")[0].run
     given = {"{name}": run, "{id}": app.approvals()[0].id, "{operation}": "ship", "{key}": "ship%3Acanary-4713"}
-    path = page.path.replace("/webhooks/{name}", "/webhooks/shop")
     for name, value in given.items():
         path = path.replace(name, value)
     return path
@@ -241,21 +274,23 @@ def address_of(app, page):
 
 def test_another_tenants_token_sees_and_settles_nothing_of_ours(tmp_path):
     with two_tenants(tmp_path) as (app, board):
-        before = [(run.run, run.state, run.updated_at) for run in app.runs(limit=100)]
+        before = everything_of(app)
         cookie = login(board, board.token("eve", Scope.ADMIN, tenant="acme"))
         for page in PAGES:
             if "log" in page.path or page.path == "/live":
                 continue
             path = address_of(app, page) + ("?q=shop:order:canary-4711" if page.path == "/find" else "")
-            status, _, text = board.call(page.method, path, {}, {"cookie": cookie})
+            given = act_of(board, app, cookie, path) if page.method == "POST" else {}
+            status, _, text = board.call(page.method, path, given, {"cookie": cookie})
             asked = ("shop:order:canary-4711", quote("shop:order:canary-4711", safe=""), path)
             for one in asked:  # what was asked for is in its box, and in the address of the same over HTTP
                 text = text.replace(one, "")
             assert "canary" not in text, path
             assert "send_confirmation" not in text, path
-            if "{" in page.path and "/webhooks/" not in page.path:
+            assert "stale-form" not in text, path  # it was refused, or did nothing, for another reason
+            if "{" in page.path and not page.path.startswith(("/webhooks/", "/several/", "/flows/")):
                 assert status in (403, 404), (path, status)
-        assert [(run.run, run.state, run.updated_at) for run in app.runs(limit=100)] == before
+        assert everything_of(app) == before
 
 
 def login(board, token):

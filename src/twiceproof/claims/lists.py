@@ -115,7 +115,9 @@ def list_records(
     reader = _ListReader(store, places, meant, limit, prefix, by_age=by_age, most_read=most_read or MOST_READ)
     try:
         return (yield from reader.read(ListCursor.read(after, places) if after else ListCursor(places[0])))
-    except BadWrite:  # our own requests are valid: it is the cursor
+    except BadWrite:
+        if after is None:  # it is the prefix: no record can have such a name
+            raise
         raise _no_cursor() from None
 
 

@@ -40,20 +40,21 @@ def mcp(target: LedgerTarget, token: str | None) -> None:
     from ..server.agent_tools import AgentTools, mcp_server
 
     with opened(target) as store, App(store, tenant=target.tenant) as app:
-        mcp_server(AgentTools(app, _caller(store, target, token))).run("stdio")
+        mcp_server(AgentTools(app, *_caller(store, target, token))).run("stdio")
 
 
-def _caller(store: Store, target: LedgerTarget, token: str | None) -> Principal:
-    """Return the caller. Without a token, there are no tools that act."""
+def _caller(store: Store, target: LedgerTarget, token: str | None) -> tuple[Principal, str]:
+    """Return the caller, and the hash of its token. Without a token, there are no tools that act."""
     from ..server.tokens import anonymous, find_token, hash_of, principal_of
 
     if token is None:
-        return anonymous(target.tenant)
+        return anonymous(target.tenant), ""
     if not token.startswith("@"):
         raise Misuse("--token takes @FILE: every user of this machine can read a token on the command line.")
-    found = block(find_token(store, hash_of(read_private(Path(token[1:]), "--token"))))
+    digest = hash_of(read_private(Path(token[1:]), "--token"))
+    found = block(find_token(store, digest))
     if found is None or found.tenant != target.tenant:
         raise Misuse(
             f"The token is not valid for the tenant {target.tenant}; create one: twiceproof tokens create NAME"
         )
-    return principal_of(found)
+    return principal_of(found), digest

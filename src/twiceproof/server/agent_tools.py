@@ -23,7 +23,7 @@ from ..flows.waits.approvals import decide
 from ..flows.waits.records import request_address
 from ..operations import block
 from .services.approvals import LONGEST_NOTE
-from .tokens import Principal, Scope
+from .tokens import Principal, Scope, find_token
 
 __all__ = ["AgentTools", "mcp_server"]
 
@@ -33,11 +33,12 @@ Word = Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
 
 
 class AgentTools:
-    """The tools over one ledger, for one caller."""
+    """The tools over one ledger, for one caller. `digest`: of its token, which is looked up before each act."""
 
-    def __init__(self, app: App, caller: Principal) -> None:
+    def __init__(self, app: App, caller: Principal, digest: str = "") -> None:
         self._app = app
         self._caller = caller
+        self._digest = digest
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -133,6 +134,9 @@ class AgentTools:
 
     @property
     def _name(self) -> str:
+        """Who acts. This process may live for days: a token that was revoked or has expired since acts no more."""
+        if self._digest and block(find_token(self._app.store, self._digest)) is None:
+            raise Misuse("The token was revoked, or has expired; start twiceproof mcp with another one.")
         return f"{self._caller.name} (mcp)"
 
     def reading(self) -> list[Callable[..., Any]]:

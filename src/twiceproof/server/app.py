@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from ..app.app import App
-from ..errors import TwiceproofError
+from ..errors import BadWrite, TwiceproofError
 from ..inbound.reply import Reply, problem, retry_after
 from ..inbound.source import InboundOutcome, collect
 from . import problems
@@ -138,7 +138,7 @@ class RequestHandler:
             return end.reply
         except TwiceproofError as error:
             reply = problems.of_error(error)
-            if reply is None or reply.status >= 500:
+            if reply is None or reply.status >= 500 or isinstance(error, BadWrite):
                 log.warning("%s: %s", self.route.name if self.route else NO_ROUTE, error)
             return reply or problems.internal_error()
         except Exception:

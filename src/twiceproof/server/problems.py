@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..errors import (
+    BadWrite,
     ClaimLost,
     InProgress,
     Misuse,
@@ -123,12 +124,13 @@ MEANINGS: tuple[tuple[type[TwiceproofError], int, str], ...] = (
     (ClaimLost, 409, "claim-lost"),
     (NoSuchWait, 404, "no-such-wait"),
     (Misuse, 400, "refused"),
+    (BadWrite, 400, "bad-write"),
 )
 
 
 def of_error(error: TwiceproofError) -> Reply | None:
     """Return the reply for an error, or None if the caller could not act on it."""
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError) and not isinstance(error, BadWrite):  # what no store takes is refused again
         return store_unavailable()
     for kind, status, name in MEANINGS:
         if isinstance(error, kind):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, OutcomeUnknown
+from twiceproof import App, Misuse, NeedsReview, OutcomeUnknown
 from twiceproof.errors import OwnRequest
 from twiceproof.operations import block
 from twiceproof.server.agent_tools import AgentTools
-from twiceproof.server.tokens import Principal, Scope, create_token
+from twiceproof.server.tokens import Principal, Scope, create_token, hash_of, principal_of, revoke_token
 
 pytest.importorskip("mcp", reason="the mcp package is not installed")
 
@@ -134,3 +134,23 @@ def test_who_asks_cannot_approve_by_a_program_either(ledger, name):
         with pytest.raises(OwnRequest, match="another person"):
             tools.decide_approval(waiting.id, approved=True)
         assert tools.decide_approval(waiting.id, approved=False)["decision"]["by"] == f"{name} (mcp)"
+
+
+def test_a_token_that_was_revoked_acts_no_more_in_a_program_that_goes_on(ledger):
+    with App(f"sqlite:///{ledger}/ledger.db") as app:
+        secret, made = block(create_token(app.store, "agent", "default", [Scope.ADMIN]))
+        tools = AgentTools(app, principal_of(made), hash_of(secret))
+        block(revoke_token(app.store, made.id))
+        (waiting,) = app.approvals()
+        acts = (
+            lambda: tools.settle_run("order/order:1", "happened", step="pay"),
+            lambda: tools.retry_run("order/order:1"),
+            lambda: tools.cancel_run("order/order:2"),
+            lambda: tools.decide_approval(waiting.id, approved=True),
+        )
+        assert len(acts) == len(tools.acting())
+        for act in acts:
+            with pytest.raises(Misuse, match="revoked"):
+                act()
+        assert app.acts(by="agent (mcp)") == [] and len(app.review()) == len(app.approvals()) == 1
+        assert tools.list_reviews()["runs"]

@@ -9,12 +9,13 @@ from msgspec import Meta, Struct
 from ...claims.claim import validate_name
 from ...errors import Misuse, ResultNotKept
 from ...inbound.admit import Admitted
-from ...inbound.dead_letters import DeadLetter, body_of_letter, find_letter, letters
+from ...inbound.dead_letters import DeadLetter, body_of_letter, find_letter, list_letters
 from ...inbound.replay import PlannedEvent, plan_replay, replay_letter
 from ...inbound.reply import PROBLEM, Reply, json_reply, problem
 from ...keys import validate_key
 from ...operations import await_
 from ..openapi import NAME_OR_NONE
+from ..problems import no_page
 from ..request import ApiRequest, RequestRefused
 from ..routing import ApiRoute, RouteAnswer
 from .runs import ActorBody
@@ -25,10 +26,11 @@ SHOWN = 16 * 1024  # bytes of a body
 
 
 class LettersQuery(Struct, frozen=True):
-    """`hook`: only of this webhook or consumer."""
+    """`hook`: only of this webhook or consumer. `after` continues a list, with that of the response before."""
 
     hook: Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)] = ""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    after: str | None = None
 
 
 class LetterShape(Struct, frozen=True):
@@ -48,10 +50,12 @@ class LetterShape(Struct, frozen=True):
 
 
 class Letters(Struct, frozen=True):
-    """Dead letters, the latest first. `more`: there are others."""
+    """Dead letters, the latest first where the store has that order. `more`: there may be others; `after` leads to
+    them."""
 
     dead_letters: list[LetterShape]
     more: bool
+    after: str | None = None
 
 
 class ReplayPlan(Struct, frozen=True):
@@ -84,8 +88,12 @@ def _shape(letter: DeadLetter, text: str = "") -> LetterShape:
 async def list_all(call: ApiRequest) -> Reply:
     query = call.query_as(LettersQuery)
     hook = query.hook and validate_name("webhook", query.hook)
-    found = await await_(letters(call.app.store, call.app.settings.tenant, hook))
-    return json_reply(200, Letters([_shape(one) for one in found[: query.limit]], len(found) > query.limit))
+    store, tenant = call.app.store, call.app.settings.tenant
+    try:
+        page = await await_(list_letters(store, tenant, hook, limit=query.limit, after=query.after))
+    except Misuse:
+        return no_page()
+    return json_reply(200, Letters([_shape(one) for one in page.letters], page.after is not None, page.after))
 
 
 async def show(call: ApiRequest) -> Reply:
@@ -152,7 +160,10 @@ ROUTES: tuple[ApiRoute, ...] = (
         "List deliveries that were put aside",
         query=LettersQuery,
         tag="dead-letters",
-        answers={200: RouteAnswer("The list.", Letters)},
+        answers={
+            200: RouteAnswer("One page of the list.", Letters),
+            404: RouteAnswer("`after` is not a position in this list.", None, PROBLEM),
+        },
     ),
     ApiRoute(
         "GET",

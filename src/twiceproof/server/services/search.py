@@ -14,7 +14,7 @@ from ...app.app import App
 from ...claims.claim import CLAIM, RUN, address_of, claim_of, parse_space, shown_id
 from ...claims.states import is_expired
 from ...claims.views import EVERY_STATE, list_claims
-from ...errors import Misuse, NoSuchWait
+from ...errors import BadWrite, Misuse, NoSuchWait
 from ...flows.engine.run_states import work_of
 from ...flows.external_ids import runs_by_external_id
 from ...flows.history.queries import Filter, list_runs
@@ -163,16 +163,29 @@ def _others(store: Store, tenant: str, name: str) -> Operation[list[SearchHit]]:
 def find(app: App, name: str) -> Operation[list[SearchHit]]:
     """Return what has this name. Reads a bounded number of records."""
     store, tenant = app.store, app.settings.tenant
-    hits = yield from _by_run(store, tenant, name)
-    hits += yield from _by_key(app, name)
-    hits += yield from _by_id(store, tenant, name)
-    hits += yield from _others(store, tenant, name)
-    hits += yield from _by_field(app, name)
+    searches = (
+        _by_run(store, tenant, name),
+        _by_key(app, name),
+        _by_id(store, tenant, name),
+        _others(store, tenant, name),
+        _by_field(app, name),
+    )
+    hits: list[SearchHit] = []
+    for search in searches:
+        hits += yield from _answered(search)
     if not hits:
         hits = yield from _by_correlation(store, tenant, name)
     if not hits and len(name) >= SHORTEST:
-        hits = yield from _by_beginning(app, name)
+        hits = yield from _answered(_by_beginning(app, name))
     return list({hit.href: hit for hit in hits}.values())
+
+
+def _answered(search: Operation[list[SearchHit]]) -> Operation[list[SearchHit]]:
+    """Return the hits; none for what no record can be named: it is too long, or has characters that no store takes."""
+    try:
+        return (yield from search)
+    except BadWrite:
+        return []
 
 
 def _by_beginning(app: App, name: str) -> Operation[list[SearchHit]]:

@@ -83,8 +83,13 @@ FOR_PEOPLE = {
         "detail": "You are not logged in, or your session has ended. Nothing was done.",
         "next": "Log in, and send the form again.",
     },
+    "urn:twiceproof:store-unavailable": {"next": "Open the page again: it shows whether something was done."},
     "urn:twiceproof:not-found": {"next": "Look for it by its name, from the page of what needs attention."},
 }
+
+OF_PROGRAMS = " /v1/"  # in what a program is told to do next
+LOOK_FOR_IT = "Look for it by its name, in the box at the top, or in its list."
+LOOK_AGAIN = "Open this page again, and look at it."
 
 
 class View(Struct, frozen=True):
@@ -335,6 +340,8 @@ class Dashboard:
         if is_closed and method == "GET":
             return Reply(303, (("location", login),))
         told |= FOR_PEOPLE.get(told["type"], {})
+        if OF_PROGRAMS in told["next"]:
+            told["next"] = LOOK_FOR_IT if reply.status == 404 else LOOK_AGAIN
         known = principal or self.access.anonymous
         may = frozenset(scope.value for scope in Scope if known.may(scope))
         path = asked.partition("?")[0]

@@ -1,25 +1,27 @@
 """Forms of pages: who may send one, and one act for each, even if it is sent several times.
 
 A form is accepted from this server's own pages only, with a token that was made for this session. The token is claimed
-before the act: a double click, a reload and the back button get the first outcome again.
+before the act: a double click, a reload and the back button get the first outcome again. Other contents are never
+answered with it: they are refused, or carried out where the first ones were refused.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ...claims.claim import body_of
 from ...claims.states import EXPIRE
 from ...errors import TwiceproofError
 from ...inbound.reply import JSON, Reply, problem
 from ...operations import Operation, await_
-from ...records import SELF, Address, Insert, Record, Replace, Written, record_kind
+from ...records import SELF, Address, Insert, Replace, Written, record_kind
 from ...stores.base import Store
 from .. import problems
 from ..limits import too_deep
@@ -44,6 +46,7 @@ FORM = "application/x-www-form-urlencoded"
 VALID = 12 * 3_600.0  # seconds for which a page may stay open: as long as a session
 KEEP = 86_400.0  # seconds for which the outcome is known, so that a reload gets it
 MOST_FIELDS = 500
+SERVER_ERROR = 500
 OPEN = "open"  # in place of a session where no token exists
 
 
@@ -105,16 +108,22 @@ def _wrong_form(why: str) -> RequestRefused:
 
 
 class FormOutcome(Struct, frozen=True, omit_defaults=True):
-    """The outcome of a form: the page that it led to, or the problem."""
+    """The outcome of a form: the page that it led to, or the problem. `digest`: of what was sent."""
 
     location: str = ""
     status: int = 303
     problem: Raw = Raw(b"{}")
+    digest: str = ""
 
     def reply(self) -> Reply:
         if self.location:
             return Reply(self.status, (("location", self.location),))
         return Reply(self.status, (("content-type", "application/problem+json"),), bytes(self.problem))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it tells what was done: a store that does not answer may have done it."""
+        return self.status < SERVER_ERROR
 
     @classmethod
     def refused(cls, reply: Reply) -> FormOutcome:
@@ -141,34 +150,49 @@ class Submission:
             )
         self._store = call.app.store
         self._at = Address(f"{SPACE}/{token.rpartition('.')[0]}", KIND, SELF)
+        self._digest = sha256(urlencode([one for one in fields.pairs if one[0] != FIELD]).encode()).hexdigest()
 
     async def run(self, act: Act) -> Reply:
-        earlier = await await_(_claim(self._store, self._at))
+        earlier = await await_(_claim(self._store, self._at, self._digest))
         if earlier is not None:
-            return _again(earlier).reply()
+            return earlier.reply()
         outcome = await _carried_out(act)
-        await await_(_note(self._store, self._at, outcome))
+        if outcome.is_known:
+            await await_(_note(self._store, self._at, structs.replace(outcome, digest=self._digest)))
         return outcome.reply()
 
 
-def _claim(store: Store, at: Address) -> Operation[Record | None]:
-    """Return the outcome of an earlier submission of the same form, or None if this is the first."""
-    written = yield from store.write(Insert(at, "", "begun", queue=EXPIRE, due_in=KEEP))
+def _claim(store: Store, at: Address, digest: str) -> Operation[FormOutcome | None]:
+    """Return the outcome of an earlier submission of the same form, or None if this one is to be carried out: it is the
+    first, or corrects one that was refused.
+    """
+    written = yield from store.write(Insert(at, digest, "begun", queue=EXPIRE, due_in=KEEP))
     if isinstance(written, Written):
         return None
-    if written.found is None:
-        return (yield from store.read(at)).record
-    return written.found
+    record = written.found or (yield from store.read(at)).record
+    if record is None:
+        return None  # it has expired since
+    if record.state != "ended":
+        return _again("and its outcome is not known yet") if record.body in ("", digest) else _again(OTHERWISE)
+    outcome = msgspec.json.decode(record.body, type=FormOutcome)
+    if outcome.digest in ("", digest):
+        return outcome
+    if outcome.location:
+        return _again(OTHERWISE)
+    correction = Replace(at, digest, "begun", version=record.version, queue=EXPIRE, due_in=KEEP)
+    taken = isinstance((yield from store.write(correction)), Written)
+    return None if taken else _again("and its outcome is not known yet")
 
 
-def _again(record: Record) -> FormOutcome:
-    if record.state == "ended":
-        return msgspec.json.decode(record.body, type=FormOutcome)
+OTHERWISE = "with other contents; what is sent now was not done"
+
+
+def _again(how: str) -> FormOutcome:
     return FormOutcome.refused(
         problem(
             409,
             "sent-before",
-            "This form was sent before, and its outcome is not known yet.",
+            f"This form was sent before, {how}.",
             next_move="Look at the run or claim; if nothing has happened, open the page again and send it.",
         )
     )

@@ -30,6 +30,7 @@ from .formatting import sign_of
 __all__ = ["MOST_STREAMS", "LiveFeed", "LiveSnapshot", "LiveStream", "look_at"]
 
 MOST_STREAMS = 200
+MOST_OF_ONE = 20  # of one session: a browser needs one, and one without locks has one for each tab
 MOST_RUNS = 200  # runs whose state one stream follows
 MOST_COUNTED = 100  # in the bar at the top: "100+"
 MOST_NEWER = 50
@@ -45,6 +46,7 @@ class LiveStream(Struct):
     """One open stream: whose it is, which runs it follows, and what it was told last.
 
     `may_listen`: whether its session still holds. It is asked before something new is told, and not in between.
+    `session`: "" where no token exists.
     """
 
     app: App
@@ -53,6 +55,7 @@ class LiveStream(Struct):
     changed: asyncio.Event
     may_listen: MayListen
     told: str = ""
+    session: str = ""
 
     @property
     def tenant(self) -> str:
@@ -128,9 +131,10 @@ class LiveFeed:
         self._watch: Subscription | None = None
         self.looks = 0
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._open) >= MOST_STREAMS
+    def is_full(self, session: str) -> bool:
+        """Whether this session gets no stream more: one could otherwise take those of all."""
+        own = sum(one.session == session for one in self._open.values()) if session else 0
+        return len(self._open) >= MOST_STREAMS or own >= MOST_OF_ONE
 
     @property
     def streams(self) -> int:

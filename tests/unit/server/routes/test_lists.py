@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from bench.ledgers import ReadCounter
 
 from tests.unit.inbound.test_dead_letters import Shop
 from tests.unit.server.routes.client import Client
@@ -100,6 +101,21 @@ def till(app: App) -> Shop:
     made = Shop(app)
     assert made.deliver({"id": "17"}) == (200, "poison")
     return made
+
+
+def test_dead_letters_are_read_page_by_page(app, till, client):
+    """Each has its body with it: a server that read them all for one page could be stopped by them."""
+    for n in range(20, 31):
+        till.deliver({"id": str(n)})
+    counter, met, after = ReadCounter(app.store.engine), [], ""
+    while after is not None:
+        counter.clear()
+        page = client("GET", f"/v1/dead-letters?limit=5{after and f'&after={after}'}", status=200)
+        assert counter.records <= 6 and page["more"] is (page["after"] is not None)
+        met += [letter["id"] for letter in page["dead_letters"]]
+        after = page["after"]
+    assert sorted(met) == sorted(letter.id for letter in till.letters()) and len(met) == 12
+    client("GET", "/v1/dead-letters?after=nonsense", status=404)
 
 
 def one_letter(client: Client) -> dict[str, Any]:

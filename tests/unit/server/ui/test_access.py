@@ -1,6 +1,7 @@
 """Logins, sessions and forms: who sees a page, who may act, and how often an act is done."""
 
 import asyncio
+import json
 import re
 from html import unescape
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -336,7 +337,7 @@ def test_a_key_whose_run_is_queued_has_not_been_worked_on(server):
     assert ["last held by" in one for one in text] == [False, True]
 
 
-async def first_piece(application, headers):
+async def first_piece(application, headers, query=""):
     """Listen as a browser does, until something is told or the server ends the stream."""
     told, heard = [], asyncio.Event()
     scope = {
@@ -344,7 +345,7 @@ async def first_piece(application, headers):
         "method": "GET",
         "path": "/live",
         "raw_path": b"/live",
-        "query_string": b"",
+        "query_string": query.encode(),
         "client": ("127.0.0.1", 50_000),
         "headers": [(name.encode(), value.encode()) for name, value in headers],
     }
@@ -372,6 +373,19 @@ def test_a_browser_with_another_servers_cookie_is_told_of_changes_too(server, co
     assert asyncio.run(first_piece(server.application, [HERE, *cookie])).startswith(b"data: {")
 
 
+def test_the_stream_tells_a_tenant_of_its_own_runs_only(server, clock):
+    headers = [("content-type", "application/json")]
+    assert server.call("POST", "/v1/runs/sync", b'{"id":"1"}', headers).status == 202
+    (run,) = [one.run for one in server.app.runs()]
+    told = []
+    for tenant in ("default", "acme"):
+        cookie = login(server, Scope.READ, name=tenant, tenant=tenant)
+        piece = asyncio.run(first_piece(server.application, [HERE, cookie], f"runs={run}&since=1"))
+        told.append(json.loads(piece.removeprefix(b"data: ")))
+        clock.advance(FRESH)
+    assert [(list(one["runs"]), one["newer"]) for one in told] == [([run], 1), ([], 0)]
+
+
 class Mounted:
     """The application under a path of another one, as a proxy or a framework mounts it."""
 
@@ -396,3 +410,42 @@ def test_mounted_under_a_path_every_link_and_form_stays_below_it(server, clock):
     token = server.token(Scope.READ, name="late")
     answer = server.call("POST", "/login", f"token={token}&next=/runs".encode(), [ORIGIN, FORM])
     assert answer.headers["location"] == "/twiceproof/runs" and "; Path=/;" in answer.headers["set-cookie"]
+
+
+AWAY = [
+    {"host": ("host", "evil.example")},
+    {"host": ("host", "127.0.0.1.evil.example:8321")},
+    {"headers": [("x-forwarded-for", "10.0.0.1")]},
+    {"headers": [("via", "1.1 proxy")]},
+    {"client": "10.0.0.1"},
+    {"version": "1.0"},
+]
+
+
+@pytest.mark.parametrize("given", AWAY, ids=str)
+def test_an_open_server_refuses_every_page_and_act_that_does_not_come_directly(server, given):
+    """A name that leads to this machine (DNS rebinding), a proxy, another machine. Only the login is there for all."""
+    for page in PAGES:
+        if page.scope is Scope.OPEN:
+            continue
+        asked = {**given, "headers": [*given.get("headers", []), FORM]}
+        if page.method == "POST":
+            asked["headers"].append(("origin", f"http://{given.get('host', HERE)[1]}"))
+        assert (
+            server.call(page.method, address(page), b"form=x" if page.method == "POST" else b"", **asked).status == 401
+        )
+
+
+def test_the_page_of_a_claim_shows_its_holder_its_lease_and_late_reports(server, clock):
+    json_body = [("content-type", "application/json")]
+    place = "/v1/claims/ship/a"
+    first = server.call("PUT", place, b'{"lease":"30s"}', json_body).json["token"]
+    text = re.sub(r"<[^>]+>", "", server.call("GET", "/keys/ship/a").body.decode())
+    assert "held by http-" in text and "lease until 20" in text and "Evidence" not in text
+    clock.advance(400)
+    assert "lease ran out" in server.call("GET", "/keys/ship/a").body.decode()
+    server.call("PUT", place, b'{"lease":"30s"}', json_body)
+    late = {"token": first, "result": {"parcel": "late-4711"}}
+    assert server.call("POST", f"{place}/complete", json.dumps(late).encode(), json_body).status == 409
+    text = unescape(re.sub(r"<[^>]+>", "", server.call("GET", "/keys/ship/a").body.decode()))
+    assert "Evidence 1" in text and '"late-4711"' in text

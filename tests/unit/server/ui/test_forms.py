@@ -15,9 +15,12 @@ from tests.unit.server.ui.test_access import FORM, ORIGIN, form_of
 from twiceproof import App, Misuse, OutcomeUnknown
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.manager import ClaimManager
+from twiceproof.errors import StoreUnavailable
 from twiceproof.operations import block
+from twiceproof.records import SELF, Address, Insert
 from twiceproof.server.limits import ServerLimits
-from twiceproof.server.routes import ROUTES
+from twiceproof.server.routes import ROUTES, reviews
+from twiceproof.server.ui.forms import KIND, SPACE
 from twiceproof.server.ui.pages import PAGES
 from twiceproof.server.ui.pages.several import MOST
 
@@ -152,7 +155,7 @@ UNNAMED = ["%00", "x%00y", "x" * 3_000, "run_" + "A" * 3_000]
 
 
 @pytest.mark.parametrize("name", UNNAMED, ids=["nul", "nul-within", "long", "long-run"])
-def test_what_no_record_can_be_named_is_not_found_and_the_store_is_not_blamed(server: LocalServer, name: str) -> None:
+def test_what_no_record_can_be_named_is_not_found(server: LocalServer, name: str) -> None:
     """A request that no store takes would otherwise be told to come again."""
     found = server.call("GET", f"/find?q={name}")
     assert found.status == 200 and b"Nothing has this name" in found.body
@@ -160,3 +163,86 @@ def test_what_no_record_can_be_named_is_not_found_and_the_store_is_not_blamed(se
         assert server.call("GET", re.sub("{.*?}", name, page)).status in (400, 404), page
     for route in [one.path for one in ROUTES if one.method == "GET" and "{" in one.path]:
         assert server.call("GET", re.sub("{.*?}", name, route)).status in (400, 404), route
+
+
+# -- what a page says of a decision that was refused -----------------------------------------------
+
+
+def said(server: LocalServer, path: str, fields: dict[str, str]) -> tuple[int, str]:
+    answer = server.call("POST", path, urlencode(fields).encode(), [ORIGIN, FORM])
+    return answer.status, re.sub(r"\s+", " ", unescape(re.sub("<[^>]+>", " ", answer.body.decode())))
+
+
+def test_a_refused_decision_is_called_changed_only_if_something_has_changed(server: LocalServer) -> None:
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {"by": "ann", "choice": '{"verdict":"happened","step":"pay","evidence":"none"}'}
+    status, text = said(server, path, {**opened(server, f"/runs/{run}", path), **fields})
+    assert status == 409 and "This cannot be done" in text and "Nothing was done." in text and "Changed" not in text
+    late = opened(server, f"/runs/{run}", path)
+    server.app.settle_run(run, "abandon", by="bob")
+    status, text = said(server, path, {**late, **fields})
+    assert status == 409 and "Changed since you looked" in text and "abandon by bob" in text
+    assert "Nothing was done by your form." in text
+
+
+def test_of_a_form_with_an_unknown_outcome_it_is_not_said_that_nothing_was_done(server: LocalServer) -> None:
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"abandon"}'}
+    begun = Address(f"{SPACE}/{fields['form'].rpartition('.')[0]}", KIND, SELF)
+    server.app.store.write(Insert(begun, "", "begun")).block()
+    status, text = said(server, path, fields)
+    assert status == 409 and "This form was sent before" in text
+    assert "its outcome is not known" in text and "Nothing was done" not in text
+
+
+def test_what_a_page_says_next_is_for_people(server: LocalServer) -> None:
+    for path in ("/runs/nothing", "/messages/nothing", "/nothing", "/findings/nothing", "/keys/buy/nothing"):
+        text = server.call("GET", path, headers=[("accept", "text/html")]).body.decode()
+        assert "GET /" not in text and "<b>Next:</b>" in text, path
+    key, _ = parked(server.app)
+    fields = opened(server, f"/messages/{key}", f"/messages/{key}/drop")
+    sent(server, f"/messages/{key}/drop", {**opened(server, f"/messages/{key}", f"/messages/{key}/drop"), "by": "ann"})
+    status, text = said(server, f"/messages/{key}/drop", {**fields, "by": "bob"})
+    assert status == 409 and "Open this page again, and look at it." in text and "/v1/" not in text
+
+
+# -- one form, sent again with other contents --------------------------------------------------------
+
+
+def test_a_refused_form_that_is_corrected_is_carried_out(server: LocalServer) -> None:
+    """As by the back button, where the browser shows the page as it was."""
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"happened","step":"pay"}'}
+    for typed, status in (("not json", 400), ("not json", 400), ('"yes"', 303), ('"yes"', 303)):
+        assert sent(server, path, {**fields, "result-0": typed}) == status
+    assert [act.verb for act in server.app.acts()] == ["settle"]
+
+
+def test_a_form_that_was_done_is_not_answered_for_with_other_contents(server: LocalServer) -> None:
+    """Else it would be told that a decision is on record that is not."""
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"abandon"}'}
+    assert sent(server, path, fields) == 303
+    status, text = said(server, path, {**fields, "choice": '{"verdict":"happened","step":"pay"}'})
+    assert status == 409 and "with other contents; what is sent now was not done" in text
+    assert sent(server, path, fields) == 303
+
+
+def test_a_form_that_met_a_silent_store_is_not_refused_for_ever(server: LocalServer, monkeypatch: Any) -> None:
+    (run,) = in_review(server, 1)
+    path = f"/runs/{run}/settle"
+    fields = {**opened(server, f"/runs/{run}", path), "by": "ann", "choice": '{"verdict":"abandon"}'}
+    with monkeypatch.context() as patched:
+        patched.setattr(reviews, "settle", silent)
+        status, text = said(server, path, fields)
+    assert status == 503 and "Open the page again: it shows whether something was done." in text
+    assert "its outcome is not known" in said(server, path, fields)[1]
+    assert sent(server, path, {**fields, **opened(server, f"/runs/{run}", path)}) == 303
+
+
+def silent(*given: Any) -> Any:
+    raise StoreUnavailable("no answer; try again")

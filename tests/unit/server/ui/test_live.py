@@ -13,7 +13,7 @@ from twiceproof import App
 from twiceproof.claims.claim import RUN, address_of
 from twiceproof.operations import block
 from twiceproof.server.ui import live
-from twiceproof.server.ui.live import LATEST, LiveFeed, LiveStream, look_at
+from twiceproof.server.ui.live import LATEST, MOST_OF_ONE, LiveFeed, LiveStream, look_at
 
 HOUR = 3_600.0
 
@@ -123,3 +123,23 @@ def test_a_session_that_is_over_is_told_nothing_more(app, monkeypatch):
         listened(app, [listener(app, may_listen=False)], lambda over: SilentWatch(0.01, over), monkeypatch)
     )
     assert told == [[]]
+
+
+def test_one_session_does_not_take_the_streams_of_all(app):
+    feed, gone = LiveFeed(app), SimpleNamespace(done=lambda: False)
+
+    async def opened(session):
+        one = listener(app)
+        one.session = session
+        stream = feed.stream(one, gone, SimpleNamespace(draining=False))
+        await anext(stream)
+        return stream
+
+    async def counted():
+        streams = await asyncio.gather(*(opened("ann") for _ in range(MOST_OF_ONE)))
+        full = feed.is_full("ann"), feed.is_full("bob"), feed.is_full("")
+        for stream in streams:
+            await stream.aclose()
+        return full, feed.is_full("ann")
+
+    assert asyncio.run(counted()) == ((True, False, False), False)

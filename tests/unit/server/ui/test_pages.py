@@ -143,6 +143,13 @@ def test_attention_counts_alike_reasons_and_knows_the_oldest():
     assert (nothing.count, nothing.oldest, nothing.nothing) == (0, None, "no outcome is unknown")
 
 
+def test_attention_says_nothing_only_where_everything_was_looked_through():
+    """Of a small tenant among large ones, what failed may lie beyond what one page reads."""
+    none, some, capped = (line_of(KINDS[2], [(5.0, "a")] * count, more=True) for count in (0, 3, 1_001))
+    assert (none.figure, none.nothing) == ("0+", "none among the latest of all tenants; the list looks further back")
+    assert (some.figure, capped.figure, line_of(KINDS[2], []).figure) == ("3+", "1,000+", "0")
+
+
 def test_every_filter_that_is_on_is_a_chip_that_can_be_removed():
     chips = active_filters("/runs", {"flow": "sync", "state": "failed", "after": "x"}, ("flow", "state", "key"))
     assert [(chip.name, chip.value, chip.without) for chip in chips] == [

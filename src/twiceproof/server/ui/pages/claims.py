@@ -87,7 +87,7 @@ async def listed(page: PageRequest) -> Reply:
         asked.get("state", "all"),
         *(("--operation", asked["operation"]) if "operation" in asked else ()),
     )
-    return page.listing("Claims", made, ("claims", "list", *options))
+    return page.listing("Claims", made, ("claims", "list", *options), ui.address_with("/v1/claims", asked))
 
 
 PAGES = (PageSpec("GET", "/claims", Scope.READ, listed, "claims"),)

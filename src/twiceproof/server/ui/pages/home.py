@@ -12,7 +12,7 @@ from ....claims.duplicates import RecentlyBlocked, recently_blocked
 from ....claims.states import is_lapsed
 from ....claims.views import reviewed_claims
 from ....flows.history.queries import Filter, list_runs
-from ....flows.waits.approvals import open_approvals
+from ....flows.waits.approvals import find_open
 from ....flows.workers.presence import WorkerShape, list_workers, stranded
 from ....inbound.dead_letters import list_letters
 from ....inbound.reply import Reply
@@ -20,7 +20,7 @@ from ....operations import Operation, await_
 from ....reconcile.findings import OPEN, list_findings
 from ...tokens import Scope
 from ..dashboard import PageRequest, PageSpec
-from ..formatting import CAPPED, span
+from ..formatting import CAPPED, counted, span
 from ..listing import HourBar, hour_bars
 from .runs import row_of
 
@@ -47,6 +47,11 @@ class AttentionLine(Struct, frozen=True):
     href: str
     verb: str
     nothing: str = "nothing"
+    more: bool = False  # other tenants' are between: there may be others, further back
+
+    @property
+    def figure(self) -> str:
+        return counted(self.count, self.most) + ("+" if self.more and self.count <= self.most else "")
 
 
 class Tile(Struct, frozen=True):
@@ -79,8 +84,11 @@ KINDS = (
 Waiting = tuple[float, str]  # since when something waits, and why
 
 
-def line_of(kind: AttentionKind, found: Sequence[Waiting]) -> AttentionLine:
-    """Return the line of one kind."""
+FURTHER_BACK = "none among the latest of all tenants; the list looks further back"
+
+
+def line_of(kind: AttentionKind, found: Sequence[Waiting], *, more: bool = False) -> AttentionLine:
+    """Return the line of one kind. `more`: not everything was looked through."""
     reasons = Counter(why for _, why in found if why)
     why = tuple(f"{text} ({count})" if count > 1 else text for text, count in reasons.most_common(REASONS))
     oldest = min((at for at, _ in found), default=None)
@@ -95,19 +103,22 @@ def line_of(kind: AttentionKind, found: Sequence[Waiting]) -> AttentionLine:
         why,
         kind.href,
         kind.verb,
-        kind.nothing,
+        FURTHER_BACK if more else kind.nothing,
+        more,
     )
 
 
-def _runs(page: PageRequest, state: str) -> Operation[list[Waiting]]:
-    """Return the runs in a state, up to the cap; beyond it, the oldest is asked for by itself."""
+def _runs(page: PageRequest, state: str) -> Operation[tuple[list[Waiting], bool]]:
+    """Return the runs in a state, up to the cap, and whether there may be more. Beyond the cap, the oldest is asked for
+    by itself."""
     store, most = page.store, CAPPED + 1
-    found = (yield from list_runs(store, Filter(page.tenant), (state,), limit=most, most_read=most)).runs
+    listed = yield from list_runs(store, Filter(page.tenant), (state,), limit=most, most_read=most)
+    found = listed.runs
     waiting = [(run.updated_at, f"{run.flow}: {run.reason}"[:LONGEST]) for run in found]
     if len(found) == most:
         first = (yield from store.scan(RUN, state=state, newest=False, limit=1)).records
         waiting += [(one.updated_at, "") for one in first if parse_space(one.at.space).tenant == page.tenant]
-    return waiting
+    return waiting, listed.after is not None
 
 
 def _claims(page: PageRequest) -> Operation[list[Waiting]]:
@@ -117,17 +128,22 @@ def _claims(page: PageRequest) -> Operation[list[Waiting]]:
 
 def _lines(page: PageRequest) -> Operation[list[AttentionLine]]:
     store, tenant, most = page.store, page.tenant, FEWER + 1
-    asked = yield from open_approvals(store, f"{tenant}/", most, most_read=most)
-    aside = (yield from list_letters(store, tenant, limit=most)).letters
+    review, more_review = yield from _runs(page, REVIEW)
+    failed, more_failed = yield from _runs(page, FAILED)
+    asked = yield from find_open(store, f"{tenant}/", most, most_read=most)
+    aside = yield from list_letters(store, tenant, limit=most)
     differ = yield from list_findings(store, tenant, states=(OPEN,), limit=most, most_read=most)
-    found: dict[str, list[Waiting]] = {
-        "review": [*(yield from _runs(page, REVIEW)), *(yield from _claims(page))],
-        "approvals": [(one.asked_at, f"{one.flow}: {one.name}") for one in asked],
-        "failed": (yield from _runs(page, FAILED)),
-        "letters": [(one.received_at, f"{one.hook}: {one.reason}"[:LONGEST]) for one in aside],
-        "findings": [(one.opened_at, f"{one.reconciliation}: {one.check}") for one in differ],
+    found: dict[str, tuple[list[Waiting], bool]] = {
+        "review": ([*review, *(yield from _claims(page))], more_review),
+        "approvals": ([(one.asked_at, f"{one.flow}: {one.name}") for one in asked.approvals], asked.more),
+        "failed": (failed, more_failed),
+        "letters": (
+            [(one.received_at, f"{one.hook}: {one.reason}"[:LONGEST]) for one in aside.letters],
+            aside.after is not None,
+        ),
+        "findings": ([(one.opened_at, f"{one.reconciliation}: {one.check}") for one in differ], False),
     }
-    return [line_of(kind, found[kind.name]) for kind in KINDS]
+    return [line_of(kind, found[kind.name][0], more=found[kind.name][1]) for kind in KINDS]
 
 
 # -- what else there is to know ------------------------------------------------------------------

@@ -32,18 +32,19 @@ async def _runs(page: PageRequest) -> tuple[Address, ...]:
 
 async def stream(page: PageRequest) -> Reply:
     feed = page.dashboard.feed
-    if feed.is_full:
+    session = page.session if page.call.principal.name else ""
+    if feed.is_full(session):
         return Reply(503, (("content-type", "text/plain"), retry_after(30)), b"Too many browsers are listening.\n")
     since = page.asked("since")
     after = float(since) if since.replace(".", "", 1).isdecimal() else page.now
 
     async def may_listen() -> bool:
-        if not page.call.principal.name:  # there may be a cookie all the same: of another server on this machine
+        if not session:  # there may be a cookie all the same: of another server on this machine
             return await page.dashboard.access.has_no_token()
-        known = await page.dashboard.sessions.principal(page.session)
+        known = await page.dashboard.sessions.principal(session)
         return known is not None and known.may(Scope.READ)
 
-    listener = LiveStream(page.app, await _runs(page), after, asyncio.Event(), may_listen)
+    listener = LiveStream(page.app, await _runs(page), after, asyncio.Event(), may_listen, session=session)
     status = page.call.server_status
 
     def pieces(gone: asyncio.Future[None]) -> AsyncIterator[bytes]:

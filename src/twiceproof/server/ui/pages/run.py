@@ -40,6 +40,7 @@ STEPS = 100  # on a page
 WIDTH = 1_000
 TICKS = 4
 SHORT = 60  # characters of a result that are shown closed
+NOTHING_DONE = "Nothing was done by your form. What can be done now is below."
 
 
 class Bar(Struct, frozen=True):
@@ -330,14 +331,16 @@ def _result_typed(fields: FormFields) -> str:
 
 
 async def _reply_or_changed_run(page: PageRequest, reply: Reply) -> Reply:
-    """Show the run as it is now where it had changed since the person looked."""
+    """Show the run as it is now where a decision about it was refused: mostly it changed since the person looked."""
     if reply.status != 409 or not reply.body:
         return reply
-    told = msgspec.json.decode(reply.body)
-    before = FormFields.of(page.call).get("before", "")
-    return await _page(
-        page, await _whole(page), 409, {"detail": told["detail"], "next": told["next"], "before": before}
-    )
+    told, fields, whole = msgspec.json.decode(reply.body), FormFields.of(page.call), await _whole(page)
+    changed = {"title": "Changed since you looked", "next": NOTHING_DONE, "before": fields.get("before", "")}
+    if told["type"].endswith(":sent-before"):  # whether something was done is not known
+        changed |= {"title": "This form was sent before", "next": told["next"], "before": ""}
+    elif whole.record_version == fields.get("version"):
+        changed |= {"title": "This cannot be done", "next": f"Nothing was done. {told['next']}", "before": ""}
+    return await _page(page, whole, 409, {**changed, "detail": told["detail"]})
 
 
 ASKED = {

@@ -231,7 +231,8 @@ async def show_letter(page: PageRequest) -> Reply:
     lists = [ui.Listing("What a replay would do", PLAN, [plan_row(event) for event in plan], ("Nothing", why_not, ""))]
     acts = [replay] if plan else []
     made = ui.DetailPage(one.id, "kept", crumbs, facts, values, acts, lists, reason=one.reason)
-    return page.details(made, ("hooks", "dead-letters", "--hook", one.hook), "")
+    json = f"/v1{href('dead-letters', one.id)}"
+    return page.details(made, ("hooks", "dead-letters", "--hook", one.hook), json)
 
 
 async def _plan(page: PageRequest, name: str) -> tuple[list[PlannedEvent], str]:
@@ -270,7 +271,7 @@ async def replay(page: PageRequest) -> Reply:
 
 
 async def _replayed(page: PageRequest, fields: FormFields) -> FormOutcome:
-    name = page.param("id")
+    name = (await _letter(page)).id
     hooks = {**page.app.hooks, **page.app.consumers}
     admitted = await await_(replay_letter(page.app.runtime, hooks, name, by=page.actor(fields)))
     refusals = [one for one in admitted if one.outcome in ("poison", "mismatch", "busy", "failed")]

@@ -62,7 +62,7 @@ def worker_rows(found: Sequence[WorkerShape]) -> list[ui.ListingRow]:
 async def workers(page: PageRequest) -> Reply:
     found = await await_(list_workers(page.store))
     made = ui.Listing("Workers", WORKERS, worker_rows(found), NO_WORKERS)
-    return page.listing("Workers", made, ("workers", "list"))
+    return page.listing("Workers", made, ("workers", "list"), "/v1/workers")
 
 
 def missing_worker(run: RunShape, workers: Sequence[WorkerShape], now: float) -> str:
