@@ -1,5 +1,6 @@
 """The MariaDB store keeps the contract."""
 
+import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -158,6 +159,14 @@ ROW_LOCKS_AWAITED = (
     "SELECT CAST(variable_value AS INT) FROM information_schema.global_status"
     " WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
 )
+
+
+@pytest.mark.server
+def test_the_systems_certificates_are_not_read_for_each_connection(mariadb_url, monkeypatch):
+    """It takes longer than to connect, and nothing is compared with them."""
+    MariadbEngine(mariadb_url).close()
+    monkeypatch.delattr(ssl.SSLContext, "load_default_certs")
+    MariadbEngine(mariadb_url).close()
 
 
 @pytest.mark.server

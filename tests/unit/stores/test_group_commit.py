@@ -157,6 +157,18 @@ def test_items_that_must_stay_apart_never_share_a_group_and_keep_their_order():
     assert work.groups == [["a1", "b1", "c1"], ["a2", "b2"], ["a3"]]
 
 
+def test_each_item_of_a_long_queue_is_looked_at_once():
+    """Looked through for each group, a hundred thousand writes at once would take minutes."""
+    work, looked = Work(answer=lambda item: item), []
+
+    async def ask_all():
+        committer = committer_of(work, limit=10, separate_by=lambda item: looked.append(item) or (item,))
+        return await asyncio.gather(*(committer.request(nth).wait() for nth in range(1_000)))
+
+    assert asyncio.run(ask_all()) == list(range(1_000))
+    assert looked == list(range(1_000))
+
+
 def test_an_error_of_the_work_is_raised_by_everyone_in_the_group():
     def fail(items):
         raise ValueError("no")

@@ -85,7 +85,7 @@ IN_TRANSACTION = 1  # in the status that the server sends with each answer
 ROOM = 1_024  # bytes of a packet that are not available to us
 
 
-class DriverConnection(pymysql.Connection[Any]):
+class DriverConnection(pymysql.Connection):
     """PyMySQL's connection, without reading the certificates of the system again for each: 16 ms of processor time.
 
     Without ssl_ca in the URL the server is not verified: TLS is used if it offers that, and no certificate is compared.
