@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -203,11 +203,15 @@ SPACE_BUSY = SpaceBusy()
 
 
 class Disconnected(Exception):
-    """The connection broke. `sent`: whether the work may have reached the server. Internal to the stores."""
+    """The connection broke. `sent`: whether the work may have reached the server. Internal to the stores.
 
-    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+    `answers`: of a commit of which only some batches have no answer, one for each batch; None where it is missing.
+    """
+
+    def __init__(self, cause: BaseException, *, sent: bool, answers: Sequence[Any] = ()) -> None:
         super().__init__(str(cause))
         self.sent = sent
+        self.answers = answers
 
 
 class StorePromises(Struct, frozen=True):

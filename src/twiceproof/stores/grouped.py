@@ -301,20 +301,37 @@ class GroupedStore:
 
     def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | SpaceBusy | Exception]:
         """Retry after a broken connection, until patience runs out. One bad batch must not fail its neighbours."""
-        pauses = self._pauses()
+        answers: dict[str, Outcome | SpaceBusy | Exception] = {}
+        pauses, left = self._pauses(), batches
         while isinstance(error, Disconnected):
+            told = zip(left, error.answers, strict=False)
+            answers |= {batch.nonce: answer for batch, answer in told if answer is not None}
+            left = [batch for batch in left if batch.nonce not in answers]
             if error.sent:
-                self._unacknowledged.update(batch.nonce for batch in batches)
-            pause = next(pauses, None)
-            if pause is None:
-                return [unavailable(error, unsure=False)] * len(batches)
-            self._clock.sleep(pause)
-            try:
-                return self.engine.commit(batches)
-            except Exception as worse:
-                if raised_by_signal_handler(worse):
-                    raise
-                error = worse
+                self._unacknowledged.update(batch.nonce for batch in left)
+            found, error = self._retried(left, error, next(pauses, None))
+            if found is not None:
+                break
+        else:
+            found = self._failed(left, error)
+        answers |= {batch.nonce: answer for batch, answer in zip(left, found, strict=True)}
+        return [answers[batch.nonce] for batch in batches]
+
+    def _retried(
+        self, batches: Sequence[Batch], error: Disconnected, pause: float | None
+    ) -> tuple[Sequence[Outcome | SpaceBusy | Exception] | None, Exception]:
+        """Return the answers, or None and the next error."""
+        if pause is None:
+            return [unavailable(error, unsure=False)] * len(batches), error
+        self._clock.sleep(pause)
+        try:
+            return self.engine.commit(batches), error
+        except Exception as worse:
+            if raised_by_signal_handler(worse):
+                raise
+            return None, worse
+
+    def _failed(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | SpaceBusy | Exception]:
         if len(batches) == 1 or isinstance(error, StoreUnavailable):
             return [error] * len(batches)
         return [self._commit_separately(batch) for batch in batches]
