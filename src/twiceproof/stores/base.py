@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -139,16 +139,16 @@ class Store(Protocol):
 class Engine(Protocol):
     """What a backend implements. Blocking; `commit` is never called twice at once.
 
-    `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may
-    raise `Disconnected`, and is then called again. An engine that is notified of changes in other processes may also
-    have `listen(on_change)`: called when a caller begins to wait, it passes on which names changed, and returns for how
-    long callers may wait without looking (None: it is notified of every change). One whose records can be read before
-    they are as durable as acknowledged ones has `confirm()`, which returns when all that could be read is. One whose
-    records take less than `validate.MOST_BODY` says how many bytes in `body_limit`; one that lands batches of several
-    spaces sets `links_spaces`. One that estimates its service's time says in `lease_margin` by how many seconds two
-    processes may differ. For speed alone, an engine may have `beside(spaces, kinds, limit)`, which reads many
-    spaces at once, and may be `instant` (a commit waits for no server or disk, so that even an event loop may do it
-    itself) or `remote` (a commit is mostly a server's work, and the callers run meanwhile).
+    `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may raise
+    `Disconnected`, and is then called again. One that is notified of changes in other processes may have
+    `listen(on_change)`: called when a caller begins to wait, it passes on which names changed, and returns for how long
+    callers may wait without looking (None: it is notified of every change). One whose records can be read before they
+    are as durable as acknowledged ones has `confirm()`, which returns when all that could be read is. One whose records
+    take less than `validate.MOST_BODY` says how many bytes in `body_limit`; one that lands batches of several spaces
+    sets `links_spaces`; one that estimates its service's time says in `lease_margin` by how much two processes may
+    differ. For speed alone, an engine may have `beside(spaces, kinds, limit)`, which reads many spaces at once, and be
+    `instant` (a commit waits for no server or disk, so that an event loop may do it itself) or `remote` (a commit is
+    mostly a server's work, and the callers run meanwhile).
     """
 
     batch_limit: int
@@ -203,11 +203,11 @@ SPACE_BUSY = SpaceBusy()
 
 
 class Disconnected(Exception):
-    """The connection broke. `sent`: whether the work may have reached the server. Internal to the stores."""
+    """The connection broke. `sent`: the work may have reached the server. `answers`: a commit's, None where unknown."""
 
-    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+    def __init__(self, cause: BaseException, *, sent: bool, answers: Sequence[Any] = ()) -> None:
         super().__init__(str(cause))
-        self.sent = sent
+        self.sent, self.answers = sent, answers
 
 
 class StorePromises(Struct, frozen=True):

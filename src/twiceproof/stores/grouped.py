@@ -30,6 +30,7 @@ __all__ = ["GroupedStore"]
 
 
 T = TypeVar("T")
+CommitAnswer = Outcome | SpaceBusy | Exception
 
 READ_LIMIT = 200
 FIRST_PAUSE = 0.02
@@ -260,7 +261,7 @@ class GroupedStore:
 
     # -- commits ---------------------------------------------------------------------------------
 
-    def _commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
+    def _commit(self, batches: Sequence[Batch]) -> Sequence[CommitAnswer]:
         """Commit the batches; after a lost acknowledgement find out whether they landed."""
         every = self._with_index_batches(batches)
         try:
@@ -294,36 +295,47 @@ class GroupedStore:
             self._commit(beside[room:])
         return [*batches, *beside[:room]]
 
-    def _call_back(self, batches: Sequence[Batch], answers: Sequence[Outcome | SpaceBusy | Exception]) -> None:
+    def _call_back(self, batches: Sequence[Batch], answers: Sequence[CommitAnswer]) -> None:
         for batch, answer in zip(batches, answers, strict=True):
             for callback in self.on_commit if type(answer) is Written else ():
                 callback(batch)
 
-    def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | SpaceBusy | Exception]:
+    def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[CommitAnswer]:
         """Retry after a broken connection, until patience runs out. One bad batch must not fail its neighbours."""
-        pauses = self._pauses()
+        answers: dict[str, CommitAnswer] = {}
+        pauses, left = self._pauses(), batches
         while isinstance(error, Disconnected):
+            told = zip(left, error.answers, strict=False)
+            answers |= {batch.nonce: answer for batch, answer in told if answer is not None}
+            left = [batch for batch in left if batch.nonce not in answers]
             if error.sent:
-                self._unacknowledged.update(batch.nonce for batch in batches)
+                self._unacknowledged.update(batch.nonce for batch in left)
             pause = next(pauses, None)
             if pause is None:
-                return [unavailable(error, unsure=False)] * len(batches)
+                found: Sequence[CommitAnswer] = [unavailable(error, unsure=False)] * len(left)
+                break
             self._clock.sleep(pause)
             try:
-                return self.engine.commit(batches)
+                found = self.engine.commit(left)
+                break
             except Exception as worse:
                 if raised_by_signal_handler(worse):
                     raise
                 error = worse
+        else:
+            found = self._failed(left, error)
+        answers |= {batch.nonce: answer for batch, answer in zip(left, found, strict=True)}
+        return [answers[batch.nonce] for batch in batches]
+
+    def _failed(self, batches: Sequence[Batch], error: Exception) -> Sequence[CommitAnswer]:
         if len(batches) == 1 or isinstance(error, StoreUnavailable):
             return [error] * len(batches)
         return [self._commit_separately(batch) for batch in batches]
 
-    def _commit_separately(self, batch: Batch) -> Outcome | SpaceBusy | Exception:
+    def _commit_separately(self, batch: Batch) -> CommitAnswer:
         """After a group failed as a whole. It may have landed before the error: look for the batch's own nonce."""
-        (answer,) = self._commit(
-            [Batch(batch.writes, batch.nonce, others=batch.others)]
-        )  # its `also` is in the list by itself
+        alone = Batch(batch.writes, batch.nonce, others=batch.others)  # its `also` is in the list by itself
+        (answer,) = self._commit([alone])
         if not isinstance(answer, Conflict):
             return answer
         recognised = self._recognised_or_error(batch, answer)
@@ -334,9 +346,7 @@ class GroupedStore:
         self._unacknowledged.discard(batch.nonce)
         return held_elsewhere(unsure=unsure)
 
-    def _outcome_after_retry(
-        self, batch: Batch, answer: Outcome | SpaceBusy | Exception
-    ) -> Outcome | SpaceBusy | Exception:
+    def _outcome_after_retry(self, batch: Batch, answer: CommitAnswer) -> CommitAnswer:
         """What an answer means for a batch that may have landed before, without an acknowledgement."""
         if batch.nonce not in self._unacknowledged or isinstance(answer, SpaceBusy):
             return answer  # it is tried again later, and is still unsure then
@@ -369,7 +379,7 @@ class GroupedStore:
         if confirm is not None:
             self._persist(confirm)
 
-    def _notify(self, batches: Sequence[Batch], answers: Sequence[Outcome | SpaceBusy | Exception]) -> None:
+    def _notify(self, batches: Sequence[Batch], answers: Sequence[CommitAnswer]) -> None:
         self.changes.notify(
             name
             for batch, answer in zip(batches, answers, strict=True)

@@ -82,7 +82,6 @@ class RestEngine:
         self._mutex = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
-        self._answers: dict[str, Outcome | SpaceBusy | Exception] = {}
         self._doubtful: set[str] = set()  # nonces of rows that may have been created without an answer
 
     def close(self) -> None:
@@ -96,18 +95,14 @@ class RestEngine:
     # -- commits ---------------------------------------------------------------------------------
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | SpaceBusy | Exception]:
-        """Send each write by itself. If one has no answer, the answers of the others are kept for the next try."""
-        unanswered = [batch for batch in batches if batch.nonce not in self._answers]
-        found = self._land_each(unanswered)
+        """Send each write by itself. Those without an answer are retried."""
+        found = self._land_each(batches)
         lost = [answer for answer in found if isinstance(answer, Disconnected)]
-        pairs = zip(unanswered, found, strict=True)
-        self._answers.update({batch.nonce: one for batch, one in pairs if not isinstance(one, Disconnected)})
         if lost:
-            raise Disconnected(lost[0], sent=any(one.sent for one in lost))
-        answers = [self._answers[batch.nonce] for batch in batches]
-        self._answers.clear()
+            told = [None if isinstance(answer, Disconnected) else answer for answer in found]
+            raise Disconnected(lost[0], sent=any(one.sent for one in lost), answers=told)
         self._doubtful.clear()
-        return answers
+        return found
 
     def _land_each(self, batches: Sequence[Batch]) -> list[Outcome | SpaceBusy | Exception]:
         if len(batches) <= 1:

@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.stores.row_places import place  # noqa: F401
 from twiceproof.claims.manager import ClaimManager
 from twiceproof.claims.states import ClaimRequest
-from twiceproof.errors import BadWrite, StoreUnavailable
+from twiceproof.errors import BadWrite
 from twiceproof.operations import block
 from twiceproof.records import Address, Check, Conflict, Insert, Replace, Written
 from twiceproof.stores.base import Disconnected
@@ -113,10 +113,7 @@ def test_a_claim_keeps_its_answer_when_its_neighbour_cannot_be_read(store, other
     store.engine._commits._table = Failing(store.engine.table, error, 1)
     mine, theirs = store.write_each([[claim(AT)], [claim(BESIDE)]]).block()
     assert isinstance(mine, Written) and other.read(AT).block().record.fence == mine.fence
-    if error is THROTTLED:
-        assert isinstance(theirs, Conflict) and theirs.found.body == "theirs"
-    else:
-        assert isinstance(theirs, StoreUnavailable) and theirs.data["unsure"] is False
+    assert isinstance(theirs, Conflict) and theirs.found.body == "theirs"
 
 
 def test_a_queue_changed_within_one_moment_is_found_in_the_new_one(store, monkeypatch):

@@ -19,7 +19,7 @@ from twiceproof.errors import StoreError
 from twiceproof.prove.clocks import ManualClock, ShiftedClock
 from twiceproof.prove.simulators import DataverseSimulator, SharePointSimulator
 from twiceproof.prove.simulators.server import SimulatedAnswer
-from twiceproof.records import Address, Batch, Insert, Replace, Written
+from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.stores.base import Disconnected, NoLedger
 from twiceproof.stores.dataverse.engine import DataverseEngine
 from twiceproof.stores.grouped import GroupedStore
@@ -96,6 +96,24 @@ def test_the_first_write_sorts_by_the_services_time_whatever_this_machines_clock
     (row,) = other.rows.waiting("claim", None, 10).rows
     assert abs(row.values["due"] - (clock.now() + 5.0)) < 3.0
     other.close()
+
+
+def test_a_write_that_never_gets_an_answer_leaves_its_neighbours_theirs(place):
+    """As where a plug-in fails on one row: the other writes of its group have landed, or met a duplicate."""
+    simulator, store, _, method = place
+    bad, good, taken = (Address(f"default/charge/{name}", "claim", "self") for name in ("bad", "good", "taken"))
+    store.write(Insert(taken, "first")).block()
+    handle = simulator.handle
+
+    def failing(request):
+        about_bad = request.method == method and "!bad" in f"{request.path}{request.json}"
+        return SimulatedAnswer(500, {"error": {"message": "plug-in"}}) if about_bad else handle(request)
+
+    simulator.handle = failing
+    answers = store.write_each([[Insert(at, "new")] for at in (bad, good, taken)]).block()
+    assert isinstance(answers[0], StoreUnavailable) and answers[0].unsure is True
+    assert [type(answer) for answer in answers[1:]] == [Written, Conflict]
+    assert store.read(good).block().record is not None
 
 
 def test_a_busy_server_that_says_when_to_come_back_has_done_nothing():

@@ -303,22 +303,12 @@ def index_changes(lane: int, old: RowStamp | None, new: RowStamp) -> Iterator[Ch
 
 
 def _settled(answers: Sequence[Outcome | Exception | None]) -> Sequence[Outcome | Exception]:
-    """Return the answers, or raise so that the group is retried: if a batch may have landed without an answer, or
-    nothing got through.
-    """
+    """Return the answers; if some batches have none, raise, so that these are retried."""
     down = [answer for answer in answers if isinstance(answer, Disconnected)]
-    sent = any(error.sent for error in down)
-    if down and (sent or len(down) == len(answers)):
-        raise Disconnected(down[0], sent=sent)
-    return [_unserved(answer) if isinstance(answer, Disconnected) else answer for answer in answers if answer]
-
-
-def _unserved(error: Disconnected) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"The store does not answer ({error}). Nothing was written. Check that it runs, then try again.",
-        unsure=False,
-        cause=str(error),
-    )
+    if down:
+        told = [None if isinstance(answer, Disconnected) else answer for answer in answers]
+        raise Disconnected(down[0], sent=any(error.sent for error in down), answers=told)
+    return [answer for answer in answers if answer]
 
 
 def _busy(error: Throttled) -> StoreUnavailable:
