@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token, copy_context
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from .claim import CLAIM, Busy, Fault, Held, LostHold, TakeOutcome, shown_run
 from .states import ClaimRequest, Lifetime, claim_for
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from .manager import ClaimManager
@@ -50,6 +52,7 @@ class HeldClaim:
         "context",
         "ending",
         "held",
+        "loop",
         "lost",
         "renew",
         "request",
@@ -65,6 +68,7 @@ class HeldClaim:
         self.beat_at = 0.0
         self.beating = False
         self.ending = False  # its last write is under way, and its answer decides about the claim
+        self.loop: AbstractEventLoop | None = None  # that its work is on, if it is awaited
         self.context: Context | None = None  # of the holder: what other threads log about the claim belongs to it
         self.renew: Callable[[Held], Operation[Held | LostHold]] | None = None  # None: as claims are renewed
         self.store: Store | None = None
@@ -225,14 +229,14 @@ class Heartbeat:
         """Renew a claim from now on, until `drop`."""
         pace = hold.held.lease / BEATS_PER_LEASE
         hold.beat_at = self._clock.monotonic() + pace
-        hold.context = copy_context()
+        hold.context, hold.loop = copy_context(), _running_loop()
         if not self._thread.started or pace / 2 < self._tick:
             self._start(pace)
         self._holds[id(hold)] = hold
 
     def drop(self, hold: HeldClaim) -> None:
         self._holds.pop(id(hold), None)
-        hold.context = None  # it may refer to the claim in turn
+        hold.context = hold.loop = None  # they may refer to the claim in turn
 
     def _start(self, pace: float) -> None:
         self._tick = min(self._tick, pace / 2)
@@ -270,6 +274,11 @@ class Heartbeat:
     def _due(self) -> list[HeldClaim]:
         now = self._clock.monotonic()
         holds = list(self._holds.values())
+        for hold in holds:
+            if (loop := hold.loop) is not None and loop.is_closed():
+                _warn(hold, "%s: %s", "its event loop is closed, so its work cannot go on; its lease lapses")
+                self.drop(hold)
+        holds = [hold for hold in holds if id(hold) in self._holds]
         return [hold for hold in holds if hold.lost is None and not hold.beating and now >= hold.beat_at]
 
     def _try_beat(self, hold: HeldClaim) -> None:
@@ -315,6 +324,18 @@ def _warn(hold: HeldClaim, message: str, what: object) -> None:
         "key": request.key,
     }
     (hold.context or copy_context()).run(log.warning, message, request.at.space, what, extra=about)
+
+
+def _running_loop() -> AbstractEventLoop | None:
+    """The event loop that this thread runs. Work that is awaited ends with it, also if nobody closes its coroutine."""
+    if "asyncio" not in sys.modules:  # loading it takes a third of a program's start
+        return None
+    import asyncio
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _make_helpers() -> ThreadPoolExecutor:

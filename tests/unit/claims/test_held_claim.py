@@ -67,6 +67,29 @@ def _keeping(desk: Any) -> tuple[Heartbeat, HeldClaim, list[float]]:
     return Heartbeat(renew, clock=desk.clock), HeldClaim(desk.ask(), held), beats
 
 
+def test_nothing_is_renewed_after_the_event_loop_of_the_work_was_closed(desk: Any, caplog: Any) -> None:
+    """A task that somebody still refers to is never ended; renewed, its claim would be held until the process ends."""
+    heartbeat, hold, beats = _keeping(desk)
+
+    async def work() -> None:
+        heartbeat.keep(hold)
+        await asyncio.Event().wait()
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work())
+    loop.run_until_complete(asyncio.sleep(0))
+    desk.clock.advance(10)
+    heartbeat.beat()
+    assert len(beats) == 1
+    loop.close()
+    desk.clock.advance(10)
+    heartbeat.beat()
+    assert len(beats) == 1 and not task.done()
+    assert "its event loop is closed" in caplog.text
+    task.get_coro().close()  # type: ignore[union-attr]
+    heartbeat.stop()
+
+
 def test_nothing_is_renewed_after_the_work_ended(desk: Any) -> None:
     heartbeat, hold, beats = _keeping(desk)
     with kept(heartbeat, hold):
