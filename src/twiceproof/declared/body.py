@@ -21,7 +21,7 @@ from ..flows.engine.step_errors import BrokenFlowText
 from ..flows.step import Step
 from .acting import StepDeclarer, names_in
 from .connections import Connections, StandInProvider
-from .expression import NameUse, compiled, to_plain
+from .expression import NameUse, compiled, holds, to_plain
 from .model import (
     ActingSpec,
     ApproveSpec,
@@ -111,12 +111,7 @@ class FlowBody:
         condition = compiled(step.spec.when)
 
         def run(scope: Scope) -> Ended | None:
-            holds = condition.evaluate(self._timed(scope, condition.names))
-            if not isinstance(holds, bool):
-                raise BrokenFlowText(
-                    f"if: {step.spec.when} is neither true nor false; compare it with something.", final=True
-                )
-            return work(scope) if holds else None
+            return work(scope) if holds("if", condition, self._timed(scope, condition.names)) else None
 
         return run
 
@@ -156,7 +151,7 @@ class FlowBody:
 
         def run(scope: Scope) -> Ended | None:
             for condition, steps in ways:
-                if condition is None or condition.evaluate(self._timed(scope, condition.names)) is True:
+                if condition is None or holds("when", condition, self._timed(scope, condition.names)):
                     return steps(scope)
             return None
 

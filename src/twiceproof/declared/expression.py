@@ -45,7 +45,7 @@ from .values import (
     truth,
 )
 
-__all__ = ["Expression", "ExpressionError", "NameUse", "compiled", "json_number", "plain", "to_plain"]
+__all__ = ["Expression", "ExpressionError", "NameUse", "compiled", "holds", "json_number", "plain", "to_plain"]
 
 
 LONGEST = 2_000  # characters
@@ -116,6 +116,15 @@ def compiled(text: str) -> Expression:
     compiler = _Compiler(source)
     run = compiler.compile(tree.body, 0)
     return Expression(text, tuple(compiler.names), run)
+
+
+def holds(field: str, condition: Expression, scope: Scope) -> bool:
+    """Evaluate a condition. Raises BrokenFlowText for any other value than true and false: a text like "no" would count
+    as one of them, silently."""
+    found = condition.evaluate(scope)
+    if isinstance(found, bool):
+        return found
+    raise BrokenFlowText(f"{field}: {condition.text} is neither true nor false; compare it with something.", final=True)
 
 
 def plain(value: Any) -> Any:
@@ -298,10 +307,10 @@ class _Compiler:
 
         def run(scope: Scope, budget: _Budget) -> bool:
             left = first(scope, budget)
-            for looks, holds, part in rest:
+            for looks, fits, part in rest:
                 right = part(scope, budget)
                 _weigh_both(left, right, budget, looks=looks)
-                if not holds(left, right):
+                if not fits(left, right):
                     return False
                 left = right
             return True

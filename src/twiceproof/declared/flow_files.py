@@ -22,7 +22,7 @@ from ..flows.ordering.declaration import by
 from ..operations import block
 from ..secret import env
 from .connections import Connections
-from .expression import compiled, to_plain
+from .expression import compiled, holds, to_plain
 from .input_schema import text_of_file
 from .lint import INPUT_TYPES, lint, read_input_type, source_name, source_options
 from .live import CompiledRelease, LiveReleases, scratch_app
@@ -362,7 +362,7 @@ def _given(trigger: TriggerSpec, file: FlowFile) -> Callable[[Any], Any]:
     def make(payload: Any) -> Any:
         event = to_plain(payload)
         scope = {**(event if isinstance(event, dict) else {}), "event": event, "body": event, "item": event}
-        if only is not None and only.evaluate(scope) is not True:
+        if only is not None and not holds("only", only, scope):
             return None
         if give is None:
             return event

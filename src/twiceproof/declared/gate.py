@@ -348,7 +348,7 @@ def check_second(before: FlowRelease | None, after: FlowRelease, by: str, agreed
     A content that takes the line out is still under the rule of what is live."""
     if not any(_needs_second(one) for one in (before, after)):
         return
-    others = [name for name in agreed if name != by]
+    others = [name for name in agreed if name.casefold() != by.casefold()]
     found = f"{others[-1]} agreed" if others else f"no other person than {by} has agreed to this content"
     instead = "" if others else f"another person: twiceproof flows agree {after.flow}"
     yield GateCheck("second", bool(others), found, instead)

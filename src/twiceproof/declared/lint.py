@@ -78,6 +78,7 @@ RULES: dict[str, str] = {
     "request": "The request cannot be read.",
     "unique-index": "Without it, two callers at once would both insert the row.",
     "sql": "A value in the text of a statement could change the statement.",
+    "command": "What an event brings could be run on the other machine.",
     "trigger": "The flow would never start, or would start for any event.",
     "short-keep": "A sender that tries again later would start the work a second time.",
     "each-without-id": "An item that moves in the list would be mistaken for another one.",

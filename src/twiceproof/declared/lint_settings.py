@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -71,7 +72,7 @@ class SettingsCheck:
     def _read(self) -> Iterator[tuple[Path, Any, Callable[[Any], Any]]]:
         for name in ("keep", "keep_history", "keep_failed"):
             if (value := getattr(self._file, name)) is not None:
-                yield (name,), value, lambda value, name=name: lifetime(value, name=name)
-        yield ("lease",), self._file.lease, lambda value: seconds(value, name="lease")
+                yield (name,), value, partial(lifetime, name=name)
+        yield ("lease",), self._file.lease, partial(seconds, name="lease")
         if self._file.rate is not None:
             yield ("rate",), self._file.rate, make_rate

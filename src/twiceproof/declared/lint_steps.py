@@ -63,10 +63,19 @@ class StepsCheck:
             self._form(step)
             self._durations(step)
             self._part(step)
+            self._command(step)
         for step in self._after_failures():
             self._after_failure(step)
         self._order_of_danger()
         self._undone_too_late()
+
+    def _command(self, step: ReadStep) -> None:
+        """A text is read by the shell of the other machine, so a value in it could be a command of its own."""
+        command = step.spec.command if isinstance(step.spec, RemoteSpec) else None
+        if isinstance(command, str) and (command.startswith("=") or "{" in command.replace("{{", "")):
+            found = "a text is run by a shell, where a value in it could be a command of its own"
+            instead = 'a list, whose items are passed as they are: [run-agent, --id, "{order.id}"]'
+            self._findings.report("command", (*step.path, "command"), found, instead)
 
     # -- names -----------------------------------------------------------------------------------
 

@@ -156,17 +156,18 @@ class _Reader:
         self.problems: list[LintProblem] = []
         self._seen: set[int] = set()
         self._nodes = self._aliases = 0
+        self._is_full = False
 
     def read(self, node: Any, path: Path, depth: int) -> Any:
-        self.places.setdefault(path, _place_of(node))
         if not self._has_room(node, depth):
             return None
+        self.places.setdefault(path, _place_of(node))
         kind = type(node).__name__
         if kind == "MappingNode":
             return self._mapping(node, path, depth)
         if kind == "SequenceNode":
             self._refuse_tag(node, "seq")
-            return [self.read(item, (*path, number), depth + 1) for number, item in enumerate(node.value)]
+            return [self.read(item, (*path, number), depth + 1) for number, item in self._items(node)]
         return self._scalar(node)
 
     def _has_room(self, node: Any, depth: int) -> bool:
@@ -174,7 +175,8 @@ class _Reader:
         self._aliases += id(node) in self._seen
         self._seen.add(id(node))
         if self._nodes > MOST_NODES or self._aliases > MOST_ALIASES or depth > DEEPEST:
-            if not any(problem.found.startswith("too much") for problem in self.problems):
+            if not self._is_full:
+                self._is_full = True
                 found = "too much: the file is nested too deeply, or its aliases repeat too many values"
                 self.problems.append(
                     LintProblem("yaml", _place_of(node), found, "write the values out, or split the file")
@@ -190,6 +192,8 @@ class _Reader:
             return f"{{{field}}}"
         made: dict[str, Any] = {}
         for name, key, value in self._pairs(node):
+            if self._is_full:
+                break
             place = _place_of(key)
             if name in made:
                 found = f"{name} stands twice in one map; the second would replace the first"
@@ -199,6 +203,12 @@ class _Reader:
             made[name] = self.read(value, (*path, name), depth + 1)
             self.places[(*path, name, "")] = _place_of(value)  # the value's own place, beside its name's
         return made
+
+    def _items(self, node: Any) -> Iterator[tuple[int, Any]]:
+        for number, item in enumerate(node.value):
+            if self._is_full:  # told once: the rest would only take time
+                return
+            yield number, item
 
     def _pairs(self, node: Any) -> Iterator[tuple[str, Any, Any]]:
         for key, value in node.value:

@@ -134,7 +134,7 @@ class HttpClient:
         headers = [(name.encode("ascii"), value.encode("latin-1")) for name, value in _all_headers(request)]
         extensions = {"timeout": limits}
         with pool.stream(
-            request.method, request.url, headers=headers, content=request.body, extensions=extensions
+            request.method, _address(request.url), headers=headers, content=request.body, extensions=extensions
         ) as response:
             found = {name.decode("ascii").lower(): value.decode("latin-1") for name, value in response.headers}
             return HttpAnswer(response.status, found, self._read(response, found, request))
@@ -191,6 +191,14 @@ def _is_permitted(host: str, allowed: Allowed) -> bool:
     """Whether the user named this host or address: plain http is for the user's own network."""
     is_private = bool(refuse_address(host))
     return host in allowed.hosts or (is_private and not refuse_address(host, host, allowed))
+
+
+def _address(url: str) -> Any:
+    """Return an address as it is written. Of a text, httpcore leaves out what follows a `;` in the last part of the
+    path, and the request would go somewhere else."""
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return _httpcore().URL(scheme=parts.scheme, host=parts.hostname or "", port=parts.port, target=target)
 
 
 def _httpcore() -> Any:

@@ -221,6 +221,22 @@ def test_a_webhook_starts_a_run_of_what_it_is_meant_for(app, tmp_path):
     assert hook.make({"type": "other", "data": ORDER}) is None
 
 
+@pytest.mark.parametrize("paid", ["yes", "no", 1, 0, None, []])
+def test_a_condition_is_true_or_false_and_nothing_else(app, tmp_path, paid):
+    """A text like "no" would silently count as one of them: an event would be dropped, or another branch taken."""
+    text = "flow: bill\ninput: {id: text, paid: any}\nkey: k:{id}\n"
+    text += "on:\n  - {webhook: generic, name: shop, secret: env:S, options: {id: id}, only: paid}\n"
+    text += "steps:\n  - choose:\n      - when: paid\n        do: [{set: {x: 1}}]\n      - else: [{set: {x: 2}}]\n"
+    bill = declare(app, tmp_path, text)
+    with pytest.raises(NotDone, match="when: paid is neither true nor false"):
+        bill(id="1", paid=paid)
+    make = app.hooks["shop"].make
+    assert make is not None
+    with pytest.raises(NotDone, match="only: paid is neither true nor false"):
+        make({"paid": paid})
+    assert make({"id": "1", "paid": True}) and make({"id": "1", "paid": False}) is None
+
+
 @pytest.mark.parametrize(
     ("order", "said"),
     [

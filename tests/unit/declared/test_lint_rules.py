@@ -84,6 +84,16 @@ PAIRS = [
         ("unknown-connection", 7, 5),
     ),
     (
+        "  - step: r\n    remote: ssh builder\n    command: run --id {order.id}\n    callback: y\n",
+        "  - step: r\n    remote: ssh builder\n    command: [run, --id, '{order.id}']\n    callback: y\n",
+        ("command", 8, 5),
+    ),
+    (
+        '  - step: r\n    remote: ssh builder\n    command: ="run " + order.id\n    callback: y\n',
+        "  - step: r\n    remote: ssh builder\n    command: run --all {{a,b}}\n    callback: y\n",
+        ("command", 8, 5),
+    ),
+    (
         "  - done: 1\non: [{poll: a, every: 1h}]\n",
         "  - done: 1\non: [{every: 1h, give: {order: =tick}}]\n",
         ("trigger", 7, 6),

@@ -9,7 +9,7 @@ import pytest
 from twiceproof import Misuse
 from twiceproof.declared.connections import Connections
 from twiceproof.declared.input_schema import text_of_file
-from twiceproof.declared.nodes import MOST_ALIASES, Place, parse
+from twiceproof.declared.nodes import MOST_ALIASES, MOST_NODES, Place, _Reader, parse
 from twiceproof.declared.reading import read_flow
 
 
@@ -128,3 +128,13 @@ def test_a_file_in_another_encoding_is_told_with_its_line(tmp_path):
         text_of_file(tmp_path / "welcome.flow.yaml")
     with pytest.raises(Misuse, match=r"connections\.yaml:2: the file is not in UTF-8"):
         Connections.read(tmp_path / "connections.yaml")
+
+
+def test_what_comes_after_the_limit_is_not_read(monkeypatch):
+    """A file that is too much is told once: many other problems before it must not make each further part slow."""
+    asked: list[object] = []
+    has_room = _Reader._has_room
+    monkeypatch.setattr(_Reader, "_has_room", lambda self, node, depth: asked.append(0) or has_room(self, node, depth))
+    document = parse("a:\n" + "  - !x 1\n" * 10 + "  - [" + "1," * 30_000 + "]\nb: [1, 2]\n")
+    assert len(asked) == MOST_NODES + 1
+    assert [one.found[:8] for one in document.problems] == [*["the tag "] * 10, "too much"]

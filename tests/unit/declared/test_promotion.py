@@ -294,6 +294,8 @@ def test_where_a_file_asks_for_a_second_person_nobody_promotes_alone(memory):
     assert refusals(memory) == ["no other person than ada has agreed to this content"]
     block(agree(memory, TENANT, "greet", ADA))
     assert refusals(memory) == ["no other person than ada has agreed to this content"]
+    block(agree(memory, TENANT, "greet", Releaser("Ada")))  # the same person, written otherwise
+    assert refusals(memory) == ["no other person than ada has agreed to this content"]
     block(agree(memory, TENANT, "greet", BOB, note="read it"))
     assert plan(memory).refused == [] and [one.found for one in plan(memory).checks if one.name == "second"] == [
         "bob agreed"

@@ -263,3 +263,20 @@ def test_an_asynchronous_client_is_refused() -> None:
     module = pytest.importorskip("httpx2")
     with pytest.raises(Misuse, match="must block"):
         http.post("http://127.0.0.1:1/", client=module.AsyncClient()).perform(KEY)
+
+
+@pytest.mark.parametrize("path", ["/orders;v=2", "/a;x=1/b;y=2?q=;z", "/"])
+def test_a_request_goes_to_its_whole_path(client, path):
+    """Also what follows a `;`: without it, the request would be another one."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+
+        def answered() -> bytes:
+            connection, _ = server.accept()
+            with connection:
+                line = connection.recv(65_536)
+                connection.sendall(OK)
+            return line
+
+        heard = pool.submit(answered)
+        client.send(HttpRequest("GET", f"http://127.0.0.1:{server.getsockname()[1]}{path}", {}, b"", 5.0))
+        assert heard.result().startswith(f"GET {path} HTTP/1.1\r\n".encode())
