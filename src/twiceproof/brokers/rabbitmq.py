@@ -122,6 +122,7 @@ class _Connection:
         self.channel = channel  # for publishing
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.exchanges: dict[str, AbstractExchange] = {}
+        self._queries: dict[str, asyncio.Future[AbstractExchange | None]] = {}
         self.subscriptions: dict[str, _Subscription] = {}
         self.returns: set[asyncio.Task[None]] = set()
         amqp.close_callbacks.add(lambda *_: self.end())
@@ -132,19 +133,30 @@ class _Connection:
             self.broken.set_result(None)
 
     async def exchange(self, name: str) -> AbstractExchange | None:
-        """Return the exchange, or None if it does not exist. Queried on a channel of its own, since a negative answer
-        closes the channel.
-        """
+        """Return the exchange, or None if it does not exist. Messages under way at once share one query."""
         if not name:
             return self.channel.default_exchange
         if name not in self.exchanges:
-            try:
-                async with self.amqp.channel(publisher_confirms=False) as probe:
-                    await probe.get_exchange(name)
-            except ChannelNotFoundEntity:
-                return None
-            self.exchanges[name] = await self.channel.get_exchange(name, ensure=False)
+            if name not in self._queries:
+                self._queries[name] = query = asyncio.ensure_future(self._find_exchange(name))
+                query.add_done_callback(lambda done: self._end_query(name, done))
+            return await asyncio.shield(self._queries[name])  # one of them may be given up
         return self.exchanges[name]
+
+    async def _find_exchange(self, name: str) -> AbstractExchange | None:
+        """Query on a channel of its own, since a negative answer closes the channel."""
+        try:
+            async with self.amqp.channel(publisher_confirms=False) as probe:
+                await probe.get_exchange(name)
+        except ChannelNotFoundEntity:
+            return None
+        self.exchanges[name] = await self.channel.get_exchange(name, ensure=False)
+        return self.exchanges[name]
+
+    def _end_query(self, name: str, query: asyncio.Future[AbstractExchange | None]) -> None:
+        del self._queries[name]
+        if not query.cancelled():
+            query.exception()  # retrieved, in case nobody waits for it any more
 
     async def subscription(self, queue: str, prefetch: int) -> _Subscription:
         known = self.subscriptions.get(queue)
@@ -205,8 +217,11 @@ class RabbitBroker(AsyncBroker[_Connection]):
         routing_key = message.topic if queue is None else queue
         try:
             exchange = await connection.exchange(name)
-            if exchange is None:
-                return Refused(f"RabbitMQ has no exchange {name!r}; declare it, or correct the route.")
+        except GONE as error:
+            return Refused(self._explain(error), away=True)  # not handed over
+        if exchange is None:
+            return Refused(f"RabbitMQ has no exchange {name!r}; declare it, or correct the route.")
+        try:
             await exchange.publish(_as_amqp(message), routing_key, mandatory=True)
         except PublishError:
             to = f"no queue {queue!r}" if queue is not None else f"no queue for {routing_key!r} at exchange {name!r}"
