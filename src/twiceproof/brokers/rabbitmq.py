@@ -29,7 +29,7 @@ from aiormq.exceptions import AuthenticationError, ProbableAuthenticationError, 
 
 from ..clock import Clock, system_clock
 from ..errors import BrokerUnavailable
-from .asynchronous import CONNECT_SECONDS, AsyncBroker, thread_name
+from .asynchronous import CONNECT_SECONDS, AsyncBroker, SharedCalls, thread_name
 from .base import (
     Ack,
     BrokerFinding,
@@ -122,7 +122,7 @@ class _Connection:
         self.channel = channel  # for publishing
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.exchanges: dict[str, AbstractExchange] = {}
-        self._queries: dict[str, asyncio.Future[AbstractExchange | None]] = {}
+        self._queries: SharedCalls[AbstractExchange | None] = SharedCalls()
         self.subscriptions: dict[str, _Subscription] = {}
         self.returns: set[asyncio.Task[None]] = set()
         amqp.close_callbacks.add(lambda *_: self.end())
@@ -136,12 +136,8 @@ class _Connection:
         """Return the exchange, or None if it does not exist. Messages under way at once share one query."""
         if not name:
             return self.channel.default_exchange
-        if name not in self.exchanges:
-            if name not in self._queries:
-                self._queries[name] = query = asyncio.ensure_future(self._find_exchange(name))
-                query.add_done_callback(lambda done: self._end_query(name, done))
-            return await asyncio.shield(self._queries[name])  # one of them may be given up
-        return self.exchanges[name]
+        known = self.exchanges.get(name)
+        return known or await self._queries.get(name, lambda: self._find_exchange(name))
 
     async def _find_exchange(self, name: str) -> AbstractExchange | None:
         """Query on a channel of its own, since a negative answer closes the channel."""
@@ -152,11 +148,6 @@ class _Connection:
             return None
         self.exchanges[name] = await self.channel.get_exchange(name, ensure=False)
         return self.exchanges[name]
-
-    def _end_query(self, name: str, query: asyncio.Future[AbstractExchange | None]) -> None:
-        del self._queries[name]
-        if not query.cancelled():
-            query.exception()  # retrieved, in case nobody waits for it any more
 
     async def subscription(self, queue: str, prefetch: int) -> _Subscription:
         known = self.subscriptions.get(queue)
