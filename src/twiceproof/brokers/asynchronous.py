@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..clock import Clock, system_clock
 from ..errors import BrokerUnavailable
@@ -23,7 +23,7 @@ from .base import (
 )
 from .publishing import publish_all, publish_fit
 
-__all__ = ["AsyncBroker", "AsyncConnection", "thread_name"]
+__all__ = ["AsyncBroker", "AsyncConnection", "SharedCalls", "thread_name"]
 
 CONNECT_SECONDS = 5.0  # to open a connection
 SETTLE_SECONDS = 10.0
@@ -45,6 +45,28 @@ class AsyncConnection(Protocol):
 
     async def close(self) -> None:
         """Close in good order. May be cancelled, and then drops the connection."""
+
+
+class SharedCalls(Generic[T]):
+    """Calls that many messages need at once: one is made for each name, and all get its result, or its error."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, asyncio.Task[T]] = {}
+
+    async def get(self, name: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if name not in self._running:
+            self._running[name] = task = asyncio.ensure_future(call())
+            task.add_done_callback(lambda done: self._end(name, done))
+        return await asyncio.shield(self._running[name])  # one of the messages may be given up
+
+    def cancel(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+
+    def _end(self, name: str, task: asyncio.Task[T]) -> None:
+        del self._running[name]
+        if not task.cancelled():
+            task.exception()  # retrieved, in case nobody waits for it any more
 
 
 C = TypeVar("C", bound=AsyncConnection)

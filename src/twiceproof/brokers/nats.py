@@ -23,7 +23,7 @@ from nats.js.errors import APIError, NoStreamResponseError, NotFoundError, Servi
 
 from ..clock import Clock, system_clock
 from ..errors import BrokerUnavailable
-from .asynchronous import CONNECT_SECONDS, AsyncBroker
+from .asynchronous import CONNECT_SECONDS, AsyncBroker, SharedCalls
 from .base import (
     Ack,
     BrokerFinding,
@@ -72,6 +72,7 @@ class _Connection:
         self.client = Client()
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.streams: dict[str, str] = {}  # by subject
+        self.queries: SharedCalls[str] = SharedCalls()
         self.subscriptions: dict[str, _Subscription] = {}
         self.extensions: set[asyncio.Task[None]] = set()
         self.holds: set[_Hold] = set()  # deliveries that are not settled
@@ -186,10 +187,15 @@ class NatsBroker(AsyncBroker[_Connection]):
         return Refused(f"No stream of NATS takes the subject {subject!r} any more; create it again.")
 
     async def _known_stream(self, connection: _Connection, subject: str) -> str:
-        if subject not in connection.streams:
-            info = await connection.jetstream.stream_info(await connection.stream_of(subject))
-            self.dedupe = min(self.dedupe, info.config.duplicate_window or DEDUPE)
-        return connection.streams[subject]
+        """Messages under way at once share one query."""
+        known = connection.streams.get(subject)
+        return known or await connection.queries.get(subject, lambda: self._find_stream(connection, subject))
+
+    async def _find_stream(self, connection: _Connection, subject: str) -> str:
+        stream = await connection.stream_of(subject)
+        info = await connection.jetstream.stream_info(stream)
+        self.dedupe = min(self.dedupe, info.config.duplicate_window or DEDUPE)
+        return stream
 
     # -- receiving -----------------------------------------------------------------------------
 

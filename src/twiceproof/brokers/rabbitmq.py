@@ -29,7 +29,7 @@ from aiormq.exceptions import AuthenticationError, ProbableAuthenticationError, 
 
 from ..clock import Clock, system_clock
 from ..errors import BrokerUnavailable
-from .asynchronous import CONNECT_SECONDS, AsyncBroker, thread_name
+from .asynchronous import CONNECT_SECONDS, AsyncBroker, SharedCalls, thread_name
 from .base import (
     Ack,
     BrokerFinding,
@@ -122,6 +122,7 @@ class _Connection:
         self.channel = channel  # for publishing
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.exchanges: dict[str, AbstractExchange] = {}
+        self._queries: SharedCalls[AbstractExchange | None] = SharedCalls()
         self.subscriptions: dict[str, _Subscription] = {}
         self.returns: set[asyncio.Task[None]] = set()
         amqp.close_callbacks.add(lambda *_: self.end())
@@ -132,18 +133,20 @@ class _Connection:
             self.broken.set_result(None)
 
     async def exchange(self, name: str) -> AbstractExchange | None:
-        """Return the exchange, or None if it does not exist. Queried on a channel of its own, since a negative answer
-        closes the channel.
-        """
+        """Return the exchange, or None if it does not exist. Messages under way at once share one query."""
         if not name:
             return self.channel.default_exchange
-        if name not in self.exchanges:
-            try:
-                async with self.amqp.channel(publisher_confirms=False) as probe:
-                    await probe.get_exchange(name)
-            except ChannelNotFoundEntity:
-                return None
-            self.exchanges[name] = await self.channel.get_exchange(name, ensure=False)
+        known = self.exchanges.get(name)
+        return known or await self._queries.get(name, lambda: self._find_exchange(name))
+
+    async def _find_exchange(self, name: str) -> AbstractExchange | None:
+        """Query on a channel of its own, since a negative answer closes the channel."""
+        try:
+            async with self.amqp.channel(publisher_confirms=False) as probe:
+                await probe.get_exchange(name)
+        except ChannelNotFoundEntity:
+            return None
+        self.exchanges[name] = await self.channel.get_exchange(name, ensure=False)
         return self.exchanges[name]
 
     async def subscription(self, queue: str, prefetch: int) -> _Subscription:
@@ -205,8 +208,11 @@ class RabbitBroker(AsyncBroker[_Connection]):
         routing_key = message.topic if queue is None else queue
         try:
             exchange = await connection.exchange(name)
-            if exchange is None:
-                return Refused(f"RabbitMQ has no exchange {name!r}; declare it, or correct the route.")
+        except GONE as error:
+            return Refused(self._explain(error), away=True)  # not handed over
+        if exchange is None:
+            return Refused(f"RabbitMQ has no exchange {name!r}; declare it, or correct the route.")
+        try:
             await exchange.publish(_as_amqp(message), routing_key, mandatory=True)
         except PublishError:
             to = f"no queue {queue!r}" if queue is not None else f"no queue for {routing_key!r} at exchange {name!r}"

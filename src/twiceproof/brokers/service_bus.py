@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, MessagingEntit
 
 from ..clock import Clock, system_clock
 from ..errors import BrokerUnavailable
-from .asynchronous import CONNECT_SECONDS, AsyncBroker
+from .asynchronous import CONNECT_SECONDS, AsyncBroker, SharedCalls
 from .base import (
     Ack,
     BrokerFinding,
@@ -160,15 +160,19 @@ class _Connection:
         self.holds: set[MessageHold] = set()
         self._senders: dict[str, _Sender] = {}
         self._receivers: dict[str, PlaceReceiver | SessionsReceiver] = {}
+        self._openings: SharedCalls[_Sender] = SharedCalls()
         self._opening = asyncio.Lock()
 
     async def sender(self, place: str) -> _Sender:
-        async with self._opening:
-            if place not in self._senders:
-                link = self.client.get_queue_sender(place)  # a topic is addressed in the same way
-                await open_link(link, CONNECT_SECONDS)
-                self._senders[place] = _Sender(link, place)
-            return self._senders[place]
+        """Messages under way at once share one link. To open one that does not exist takes a second."""
+        known = self._senders.get(place)
+        return known or await self._openings.get(place, lambda: self._open_sender(place))
+
+    async def _open_sender(self, place: str) -> _Sender:
+        link = self.client.get_queue_sender(place)  # a topic is addressed in the same way
+        await open_link(link, CONNECT_SECONDS)
+        self._senders[place] = _Sender(link, place)
+        return self._senders[place]
 
     async def receiver(self, place: str, sessions: int) -> PlaceReceiver | SessionsReceiver:
         async with self._opening:
@@ -182,6 +186,7 @@ class _Connection:
 
     async def close(self) -> None:
         """Give back what is not settled: otherwise Service Bus redelivers it only when its lock has expired."""
+        self._openings.cancel()
         try:
             held = [hold.give_back() for hold in self.holds if hold.is_held]
             await asyncio.gather(*held, return_exceptions=True)

@@ -163,18 +163,21 @@ class SqsBroker:
     def _publish(self, messages: Sequence[OutgoingMessage], end: float) -> list[Publication]:
         outcomes: dict[int, Publication] = {}
         lanes = lanes_of(messages)
+        queues = {place: self._to_publish_to(place, end) for place in {message.place for message in messages}}
         while lanes:
-            outcomes.update(self._publish_heads([(lane[0], messages[lane[0]]) for lane in lanes], end))
+            outcomes.update(self._publish_heads([(lane[0], messages[lane[0]]) for lane in lanes], queues, end))
             lanes = [lane[1:] for lane in lanes if _goes_on(messages[lane[0]], outcomes[lane[0]])]
             lanes = [lane for lane in lanes if lane]
         return [outcomes.get(at, AFTER_UNCONFIRMED) for at in range(len(messages))]
 
-    def _publish_heads(self, heads: list[tuple[int, OutgoingMessage]], end: float) -> dict[int, Publication]:
+    def _publish_heads(
+        self, heads: list[tuple[int, OutgoingMessage]], queues: dict[str, _Queue | Refused], end: float
+    ) -> dict[int, Publication]:
         """Publish the first of each lane, in batches, several at once."""
         outcomes: dict[int, Publication] = {}
         entries: dict[_Queue, list[dict[str, Any]]] = {}
         for at, message in heads:
-            queue = self._to_publish_to(message.place, end)
+            queue = queues[message.place]
             entry = entry_of(at, message, fifo=queue.is_fifo) if isinstance(queue, _Queue) else queue
             if isinstance(entry, Refused):
                 outcomes[at] = entry

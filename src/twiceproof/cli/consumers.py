@@ -173,9 +173,10 @@ def _lengths(broker: Any, places: Sequence[str], found: Sequence[BrokerFinding])
     from ..brokers.base import BrokerFinding
 
     wrong = {one.subject for one in found if one.level == "error"}
-    count = None if "connection" in wrong else getattr(broker, "waiting", None)
-    for place in places if count is not None else ():
-        number = None if place in wrong else count(place)
+    if "connection" in wrong or not hasattr(broker, "waiting"):
+        return
+    for place in [one for one in places if one not in wrong]:
+        number = broker.waiting(place)
         if number is not None:
             yield BrokerFinding("ok", place, f"Messages that wait in it: {number:,}.")
 

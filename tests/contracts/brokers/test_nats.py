@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from nats.js import JetStreamContext
 
 from tests.contracts.brokers.places import NatsPlace, ThroughProxy, opening
 from tests.servers.nats import NatsServer
-from twiceproof.brokers.base import OutgoingMessage, Refused
+from twiceproof.brokers.base import Confirmed, OutgoingMessage, Refused
 from twiceproof.brokers.nats import NatsBroker
 from twiceproof.errors import BrokerUnavailable
 from twiceproof.prove.broker_contract import LeasedBrokerContract
@@ -33,6 +34,20 @@ class TestNats(ThroughProxy, LeasedBrokerContract):
 def open_broker():
     with opening(NatsBroker) as make:
         yield make
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_stream_is_looked_for_once_for_all_messages_of_a_batch(nats_server, open_broker, monkeypatch, missing):
+    place = NatsPlace(nats_server)
+    broker = open_broker(place.url)
+    look, asked = JetStreamContext.find_stream_name_by_subject, []
+    monkeypatch.setattr(
+        JetStreamContext, "find_stream_name_by_subject", lambda self, name: asked.append(name) or look(self, name)
+    )
+    at = "no-such-subject" if missing else place.place
+    outcomes = broker.publish([OutgoingMessage(at, f"{number}", b"{}") for number in range(300)], 20.0)
+    assert {type(outcome) for outcome in outcomes} == {Refused if missing else Confirmed}
+    assert asked == [at]
 
 
 def test_a_login_that_fails_is_said_without_the_password(open_broker):

@@ -99,6 +99,20 @@ def test_a_return_is_not_taken_for_that_of_another_message_with_its_key(rabbit_s
         assert [type(one) for one in broker.publish(messages[::-1], 10.0)] == [Confirmed, Refused]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_an_exchange_is_looked_for_once_for_all_messages_of_a_batch(rabbit_server, open_broker, monkeypatch, missing):
+    """A look takes a channel, of which a server may permit few: one too many ends the connection."""
+    place = RabbitPlace(rabbit_server)
+    broker = open_broker(place.url)
+    if missing:
+        place.delete_exchange()
+    channel, opened = aio_pika.Connection.channel, []
+    monkeypatch.setattr(aio_pika.Connection, "channel", lambda *a, **more: opened.append(1) or channel(*a, **more))
+    outcomes = broker.publish([place.message(f"{number}") for number in range(300)], 30.0)
+    assert {type(outcome) for outcome in outcomes} == {Refused if missing else Confirmed}
+    assert len(opened) == 2  # the one to publish on is the other
+
+
 def test_a_queue_is_published_to_without_an_exchange(rabbit_server, open_broker):
     place = RabbitPlace(rabbit_server)
     broker = open_broker(place.url)

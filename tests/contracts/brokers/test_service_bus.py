@@ -9,7 +9,7 @@ import pytest
 from azure.servicebus.aio import ServiceBusSender
 
 from tests.contracts.brokers.places import ServiceBusPlace, ThroughProxy, opening
-from twiceproof.brokers.base import Ack, Confirmed, Refused, Reject, Requeue, Unconfirmed
+from twiceproof.brokers.base import Ack, Confirmed, OutgoingMessage, Refused, Reject, Requeue, Unconfirmed
 from twiceproof.brokers.open import open_broker as open_by_url
 from twiceproof.brokers.service_bus import ServiceBusBroker
 from twiceproof.brokers.service_bus_receivers import MessageHold
@@ -81,6 +81,16 @@ def test_it_counts_what_is_not_settled(simulator, open_broker):
     broker.settle([(first, Ack())])
     assert broker.waiting(place.source) == 2
     assert broker.waiting("no-such-queue") is None
+
+
+def test_many_messages_without_a_queue_are_refused_and_delay_no_others(simulator, open_broker):
+    """Each opened a link of its own, one after the other: all were in doubt when the time was over."""
+    place = ServiceBusPlace(simulator)
+    broker = open_broker(place.url)
+    lost = [OutgoingMessage("no-such-queue", f"{number}", b"{}") for number in range(100)]
+    *refused, confirmed = broker.publish([*lost, place.message("a")], 20.0)
+    assert {type(outcome) for outcome in refused} == {Refused}
+    assert isinstance(confirmed, Confirmed)
 
 
 def test_what_was_confirmed_stays_so_if_the_client_fails_at_a_later_message(simulator, open_broker, monkeypatch):

@@ -76,6 +76,19 @@ def test_of_a_batch_refused_as_a_whole_each_message_has_its_own_outcome(open_bro
         assert isinstance(alone, Refused) and not alone.away
 
 
+def test_a_queue_is_looked_for_once_for_all_messages_of_a_batch(sqs_server, open_broker, monkeypatch):
+    """One that is missing, too: 500 queries took the time of the messages to other queues."""
+    place = SqsPlace(sqs_server)
+    broker = open_broker(place.url)
+    ask, asked = SqsBroker._ask, []
+    monkeypatch.setattr(SqsBroker, "_ask", lambda self, what, **more: asked.append(what) or ask(self, what, **more))
+    lost = [OutgoingMessage("no-such-queue", f"{number}", b"{}") for number in range(50)]
+    *refused, confirmed = broker.publish([*lost, place.message("a")], 20.0)
+    assert {(type(outcome), outcome.away) for outcome in refused} == {(Refused, False)}
+    assert isinstance(confirmed, Confirmed)
+    assert asked == ["get_queue_url"] * 2
+
+
 def test_of_an_order_key_nothing_follows_the_one_refused_in_a_batch(sqs_server, open_broker):
     place = SqsPlace(sqs_server, MaximumMessageSize="1024")
     broker = open_broker(place.url)
