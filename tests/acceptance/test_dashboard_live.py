@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.acceptance.dashboards import Visitor, chromium, declare, serving
+from tests.acceptance.dashboards import Visitor, chromium, declare, follow, serving
 from twiceproof import App
+from twiceproof.server.tokens import Scope
 
 LATER = 8_000  # milliseconds, on a busy machine; the design's 2 s is what an idle one takes
 
@@ -141,6 +142,24 @@ def test_a_tab_left_open_hardly_looks_when_nothing_happens(shop, visitor):
     before = feed.looks
     page.wait_for_timeout(5_000)
     assert feed.looks - before <= 1
+
+
+def test_a_tab_whose_session_has_ended_says_so_and_leads_to_the_login(tmp_path, browser):
+    with App(f"sqlite:///{tmp_path}/shop.db") as app:
+        flows = declare(app)
+        with serving(app) as board:
+            visitor = Visitor(browser, board)
+            visitor.login(board.token("ann", Scope.READ))
+            page = visitor.go("/runs?flow=echo")
+            elsewhere = visitor.context.new_page()
+            elsewhere.goto("/acts")
+            follow(elsewhere, "button:text-is('Log out')")
+            elsewhere.close()
+            flows["echo"].start("new", 1)
+            page.wait_for_selector("[data-news]:has-text('Your session has ended')", timeout=4 * LATER)
+            follow(page, "[data-news] a")
+            assert page.url.endswith("/login?next=%2Fruns%3Fflow%3Decho")
+            visitor.close()
 
 
 def test_a_server_that_goes_away_is_told_of_and_caught_up_with(shop, browser):

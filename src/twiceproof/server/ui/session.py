@@ -96,25 +96,27 @@ class Sessions:
         made = StoredSession(token, now, now)
         yield from self._store.write(Insert(_address(name), body_of(made), queue=EXPIRE, due_in=LASTS))
 
-    async def principal(self, name: str) -> Principal | None:
-        """Return whose session this is; None if it is over, or if its token is not valid any more."""
+    async def principal(self, name: str, *, is_used: bool = True) -> Principal | None:
+        """Return whose session this is; None if it is over, or if its token is not valid any more. `is_used`: it counts
+        as a use, after which the session is idle for as long again.
+        """
         if not name:
             return None
         known = self._known.get(name)
         if known is None or self._clock.monotonic() >= known[1]:
-            token = await await_(self._look_up(name))
+            token = await await_(self._look_up(name, is_used=is_used))
             known = (token, self._clock.monotonic() + FRESH)
             self._remember(name, known)
         return await self._access.of_digest(bytes.fromhex(known[0])) if known[0] else None
 
-    def _look_up(self, name: str) -> Operation[str]:
+    def _look_up(self, name: str, *, is_used: bool) -> Operation[str]:
         found = yield from self._store.read(_address(name))
         if found.record is None:
             return ""
         session = msgspec.json.decode(found.record.body, type=StoredSession)
         if session.is_over(found.now):
             return ""
-        if found.now - session.used_at >= NOTED_EVERY:
+        if is_used and found.now - session.used_at >= NOTED_EVERY:
             body = body_of(msgspec.structs.replace(session, used_at=found.now))
             left = session.began_at + LASTS - found.now
             with suppress(StoreError):  # a store that cannot be written can still be read

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from html import unescape
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -16,7 +17,8 @@ from twiceproof.server.auth import FRESH
 from twiceproof.server.tokens import LOGIN_LASTS, Scope, create_login, revoke_token
 from twiceproof.server.ui.pages import PAGES
 from twiceproof.server.ui.pages.access import own_path
-from twiceproof.server.ui.session import IDLE, LASTS, NOTED_EVERY, SECURE, cookie_header
+from twiceproof.server.ui.pages.live import stream
+from twiceproof.server.ui.session import IDLE, LASTS, NOTED_EVERY, SECURE, cookie_header, session_name
 
 ORIGIN = ("origin", f"http://{HERE[1]}")
 FORM = ("content-type", "application/x-www-form-urlencoded")
@@ -196,6 +198,28 @@ def test_a_session_ends_when_it_is_idle(server, clock):
     assert server.call("GET", "/runs", headers=[cookie]).status == 200
     clock.advance(IDLE)
     assert server.call("GET", "/runs", headers=[cookie]).status == 303
+
+
+def test_a_tab_that_is_only_left_open_does_not_keep_its_session(server, clock):
+    """Its stream asks before each change that it tells of."""
+    cookie = login(server, Scope.READ)
+    name, sessions = session_name({b"cookie": cookie[1].encode()}), server.application.dashboard.sessions
+    page = SimpleNamespace(session=name, query={}, dashboard=server.application.dashboard, now=0.0, app=server.app)
+    page.call = SimpleNamespace(principal=SimpleNamespace(name="ann"), server_status=None)
+    page.asked, page.store, page.tenant = lambda name: "", server.app.store, "default"
+    heard = []
+
+    def hear(listener, *given):
+        heard.append(listener)
+
+    server.application.dashboard.feed.stream = hear
+    asyncio.run(stream(page)).pieces(None)
+    for _ in range(int(IDLE // 600) - 1):
+        clock.advance(600)
+        assert asyncio.run(heard[0].may_listen())
+    clock.advance(600)
+    assert not asyncio.run(heard[0].may_listen())
+    assert asyncio.run(sessions.principal(name)) is None
 
 
 def test_a_session_ends_after_twelve_hours_however_much_it_is_used(server, clock):

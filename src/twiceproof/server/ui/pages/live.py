@@ -41,7 +41,7 @@ async def stream(page: PageRequest) -> Reply:
     async def may_listen() -> bool:
         if not session:  # there may be a cookie all the same: of another server on this machine
             return await page.dashboard.access.has_no_token()
-        known = await page.dashboard.sessions.principal(session)
+        known = await page.dashboard.sessions.principal(session, is_used=False)  # nobody may be there
         return known is not None and known.may(Scope.READ)
 
     listener = LiveStream(page.app, await _runs(page), after, asyncio.Event(), may_listen, session=session)

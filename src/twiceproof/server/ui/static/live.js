@@ -18,6 +18,7 @@ function say(text, link) {
 }
 
 function show(told) {
+  if (told.ended) { say("Your session has ended.", "Log in"); return; }
   if (told.away) { say("The server is away. Trying again.", ""); return; }
   let waiting = 0;
   for (const one of document.querySelectorAll("[data-count]")) {
@@ -58,11 +59,15 @@ function listen() {
   asked = query;
   source = new EventSource(body.dataset.live + query);
   source.onmessage = (event) => tell({ ...JSON.parse(event.data), since });
-  source.onerror = () => {
+  source.onerror = async () => {
+    const isClosed = source?.readyState === EventSource.CLOSED;
+    if (isClosed) { asked = ""; source = null; }
+    if (isClosed && await isOver()) { tell({ ended: true }); return; }
     tell({ away: true });
-    if (source?.readyState === EventSource.CLOSED) { asked = ""; source = null; setTimeout(listen, 5000); }
+    if (isClosed) setTimeout(listen, 5000);
   };
 }
+const isOver = () => fetch(location.href, { method: "HEAD" }).then((answer) => answer.status === 401, () => false);
 function tell(told) { channel?.postMessage({ told }); if (!document.hidden) show(told); }
 function heard({ from, runs, gone, who, told }) {
   if (told) { if (!document.hidden) show(told); return; }
