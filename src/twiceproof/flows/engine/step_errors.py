@@ -32,18 +32,28 @@ from .compensation import Compensation
 from .context import Unwind
 from .decisions import After, Later, NeedsPerson, Refuse, on_error
 from .exits import Review, Wait
-from .ledger import RETRY, STARTED, STEP_FAILED, UNKNOWN, EntryNote
+from .ledger import RETRY, STARTED, STEP_FAILED, UNKNOWN, Entry, EntryNote
 from .run_states import BROKE, INNER_REVIEW, WAITS_FOR_RUN
 
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["BrokenFlowText", "StepErrors", "is_mistake", "is_wrong_call", "mistake_text", "step_failed"]
+__all__ = [
+    "BrokenFlowText",
+    "StepErrors",
+    "is_mistake",
+    "is_wrong_call",
+    "mistake_text",
+    "refuse_without_result",
+    "step_failed",
+    "wait_cause",
+]
 
 
 LONGEST_LOOK = 300.0  # seconds after which a run checks on a run that it waits for, should no wake-up arrive
 UNDER_WAY = (QUEUED, WAITING, HELD, REVIEW)
 OVERDUE_LOOK = 5.0  # seconds, for a run that is due and not taken: without a pause the waiting run would spin
+LONGEST_CAUSE = 200  # characters of an error in the text of a wait
 ANSWERS = (PriorFailure, PayloadMismatch, Stale, Duplicate, ResultNotKept)
 Inner = Waiting | NeedsReview | InProgress  # what a call of another run raises if that run has not ended
 
@@ -208,6 +218,29 @@ def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
         fault=fault,
         run=run,
     )
+
+
+def refuse_without_result(session: Session, name: str, note: EntryNote) -> NoReturn:
+    """The step is done, but its result was not kept. Without it the flow's function would take another branch."""
+    why = note.spill.reason if note.spill else "its time is over"
+    large = note.spill is not None and note.spill.size > 0
+    advice = "return less, or give the app a place: resources=…" if large else "return plain values or dataclasses"
+    if session.compensating:
+        raise ResultNotKept(
+            f"{name} was done, but its result could not be kept ({why}); {advice}.",
+            operation=session.claim.operation,
+            key=session.claim.key,
+            step=name,
+        )
+    session.refuse_if_undoing()
+    session.ask_for_result(name, f"it was done, but its result could not be kept ({why}); {advice}")
+
+
+def wait_cause(entry: Entry | None) -> str:
+    """Say what a wait follows: without it, a caller sees a time and not what is wrong."""
+    fault = entry.note.fault if entry is not None else None
+    cause = (entry.note.reason if entry is not None else "") or (f"{fault.type}: {fault.message}" if fault else "")
+    return f" ({cause.rstrip(': .')[:LONGEST_CAUSE]})" if cause else ""
 
 
 # -- mistakes in the flow's own code -------------------------------------------------------------

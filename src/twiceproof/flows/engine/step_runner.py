@@ -19,7 +19,7 @@ from ...claims.held_claim import INHERITED
 from ...claims.results import Misfit, Packed, only_described, pack, unpack
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
-from ...errors import Duplicate, ResultNotKept, StepFailed
+from ...errors import Duplicate, StepFailed
 from ...operations import InThread, Operation, Raised, Returned, Sleep, UserCall, block
 from ..external_ids import write_missing_pointers, write_pointer
 from ..ordering.turns import newer_version_applied, still_first
@@ -41,7 +41,7 @@ from .decisions import (
 from .exits import GiveBack, Review, Undo, Wait
 from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, Entry, EntryNote
 from .ledger_flusher import PendingEntry
-from .step_errors import StepErrors, step_failed
+from .step_errors import StepErrors, refuse_without_result, step_failed, wait_cause
 from .step_identity import effect_key, has_id
 from .step_timeout import Outlive, Overdue, limited, overdue_at, overdue_of
 
@@ -52,8 +52,6 @@ __all__ = ["StepRunner"]
 
 
 log = logging.getLogger("twiceproof")
-
-LONGEST_CAUSE = 200  # characters of an error in the text of a wait
 
 
 class StepRunner:
@@ -326,7 +324,7 @@ class StepRunner:
         if entry is not None and move.state == STARTED:
             self._put_off(entry, until)
         what = "will be tried again" if move.state == RETRY else "will be looked for at its destination"
-        session.stop_run(Wait(f"{self._call.name} {what} at {moment(until)}{_after(entry)}", move.seconds))
+        session.stop_run(Wait(f"{self._call.name} {what} at {moment(until)}{wait_cause(entry)}", move.seconds))
 
     def _put_off(self, entry: Entry, until: float) -> None:
         """Record it: the next holder does not know when the previous one was last alive, and would probe too early."""
@@ -429,27 +427,11 @@ class StepRunner:
             yield from self._ledger.flush()  # a large result is read back from where it was put
             text = yield from unpack(session.runtime.store, session.hold.held.at, note.result, note.spill)
         if not text:
-            self._refuse_not_kept(note)
+            refuse_without_result(session, self._call.name, note)
         try:
             return self._step.results.restore(text, loose=note.loose or session.undoing or session.compensating)
         except Misfit as misfit:
             session.ask_for_result(self._call.name, str(misfit))
-
-    def _refuse_not_kept(self, note: EntryNote) -> NoReturn:
-        """The step is done, but its result was not kept. Without it the flow's function would take another branch."""
-        session, name = self._session, self._call.name
-        why = note.spill.reason if note.spill else "its time is over"
-        large = note.spill is not None and note.spill.size > 0
-        advice = "return less, or give the app a place: resources=…" if large else "return plain values or dataclasses"
-        if session.compensating:
-            raise ResultNotKept(
-                f"{name} was done, but its result could not be kept ({why}); {advice}.",
-                operation=session.claim.operation,
-                key=session.claim.key,
-                step=name,
-            )
-        session.refuse_if_undoing()
-        session.ask_for_result(name, f"it was done, but its result could not be kept ({why}); {advice}")
 
     def _failed_before(self, entry: Entry | None) -> StepFailed:
         """Record the failure, so that a replay gives the same answer."""
@@ -458,13 +440,6 @@ class StepRunner:
             self._session.finished(self._call.name, STEP_FAILED, structs.replace(known.note, not_before=None))
         fault = entry.note.fault if entry else None
         return step_failed(self._session, self._call.name, fault or Fault("unknown"))
-
-
-def _after(entry: Entry | None) -> str:
-    """Say what the wait follows: without it, a caller sees a time and not what is wrong."""
-    fault = entry.note.fault if entry is not None else None
-    cause = (entry.note.reason if entry is not None else "") or (f"{fault.type}: {fault.message}" if fault else "")
-    return f" ({cause.rstrip(': .')[:LONGEST_CAUSE]})" if cause else ""
 
 
 def _absent(entry: Entry) -> EntryNote:
