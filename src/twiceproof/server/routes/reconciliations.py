@@ -134,8 +134,13 @@ async def decide(call: ApiRequest) -> Reply:
     change = change_finding(store, tenant, name, state, by=by, note=body.note, until=until, was=body.state)
     try:
         return json_reply(200, await await_(change))
-    except Misuse as error:
-        return problem(409, "finding-changed", str(error), next_move="Look at it: GET /v1/findings/{id}")
+    except Misuse:
+        return problem(
+            409,
+            "finding-changed",
+            "This finding has another state by now than the one that was seen.",
+            next_move="Look at it again: GET /v1/findings",
+        )
 
 
 def _unknown() -> Reply:
