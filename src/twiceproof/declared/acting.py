@@ -18,10 +18,11 @@ from ..flows.engine.step_errors import BrokenFlowText
 from ..flows.step import Step
 from ..keys.duration import seconds
 from .connections import Connection, Connections, secret_of
-from .effects import asking, declared_repeat, describer, redacting
+from .effects import declared_repeat, describer, redacting
 from .expression import NameUse, compiled, to_plain
 from .model import ActingSpec, ApproveSpec, CallSpec, KeepSpec, RemoteSpec, RetrySpec
 from .names import imported, uses_of
+from .notices import asking
 from .reading import ReadStep
 from .template import read_text, read_value
 

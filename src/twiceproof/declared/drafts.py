@@ -25,13 +25,14 @@ from ..inbound.sources import find_source
 from ..operations import Operation
 from ..stores.base import Store
 from .connections import Connection, Connections
-from .effects import Describe, redacting
+from .effects import redacting
 from .expression import compiled
 from .flow_files import compile_file
 from .lint_triggers import source_name, source_options
 from .live import Triggered, scratch_app
 from .model import ActingSpec, CallSpec, HttpSpec, ProbeSpec, PublishSpec, RemoteSpec, SqlSpec, SubflowSpec, TriggerSpec
 from .names import read_request
+from .notices import Describe
 from .reading import ReadFlow, read_flow, require_sound, walk
 from .releases import FlowRelease
 from .template import read_text, read_value

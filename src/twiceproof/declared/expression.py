@@ -23,10 +23,11 @@ from ..errors import TwiceproofError
 from ..flows.engine.step_errors import BrokenFlowText
 from .functions import FUNCTIONS
 from .values import (
+    AT_ONCE,
     EXACT,
     QUOTIENT,
-    TEXT_PART,
     BadValue,
+    EvaluationBudget,
     Missing,
     added,
     bounded,
@@ -50,9 +51,7 @@ __all__ = ["Expression", "ExpressionError", "NameUse", "compiled", "holds", "jso
 
 LONGEST = 2_000  # characters
 DEEPEST = 40
-BUDGET = 20_000  # evaluated parts, including items of lists
 MOST_DIGITS = 350  # before or after the point of a number; a JSON number has fewer
-AT_ONCE = 16  # values that are compared or copied at the cost of one part
 
 _KEYWORD_FIELD = re.compile(rf"(?<=[\w\])])\.({'|'.join(keyword.kwlist)})\b")
 
@@ -76,7 +75,7 @@ class NameUse(Struct, frozen=True):
 
 
 Scope = Mapping[str, Any]
-Evaluate = Callable[[Scope, "_Budget"], Any]
+Evaluate = Callable[[Scope, EvaluationBudget], Any]
 
 
 class Expression(Struct, frozen=True):
@@ -89,7 +88,7 @@ class Expression(Struct, frozen=True):
     def evaluate(self, scope: Scope) -> Any:
         """Return its value, as plain JSON. Raises Missing, or BrokenFlowText for a value that does not fit."""
         try:
-            return plain(self.run(scope, _Budget()))
+            return plain(self.run(scope, EvaluationBudget()))
         except BadValue as error:
             raise BrokenFlowText(f"{self.text!r} cannot be evaluated: {error}", final=True) from None
         except ArithmeticError:  # of decimals too: what 200 digits do not hold is refused, and never rounded
@@ -149,31 +148,6 @@ def json_number(value: Decimal) -> int | float:
     return made
 
 
-class _Budget:
-    """Counts what an evaluation does, so that a short expression cannot work for long."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left: float = BUDGET
-
-    def spend(self, parts: float = 1) -> None:
-        self.left -= parts
-        if self.left < 0:
-            raise BadValue(f"it needs more than {BUDGET:,} steps")
-
-    def weigh(self, value: Any, at_once: int = AT_ONCE) -> None:
-        """Spend for a value that is read as a whole, before it is: its size is the event's, and has no other bound."""
-        if isinstance(value, list | dict | str):
-            self.spend(parts_of(value, self.left * at_once) / at_once)
-
-    def made(self, value: Any) -> Any:
-        """Spend for a text or list that was made, so that a loop does not fill the memory."""
-        if isinstance(value, str | list):
-            self.spend(len(value) / (TEXT_PART if isinstance(value, str) else AT_ONCE))
-        return value
-
-
 # -- compiling -----------------------------------------------------------------------------------
 
 
@@ -216,7 +190,7 @@ class _Compiler:
             raise ExpressionError(f"{_construct(node)} is not part of the language", node.col_offset)
         run: Evaluate = make(node, depth + 1)
 
-        def counted(scope: Scope, budget: _Budget) -> Any:
+        def counted(scope: Scope, budget: EvaluationBudget) -> Any:
             budget.spend()
             return run(scope, budget)
 
@@ -278,7 +252,7 @@ class _Compiler:
         parts = [self.compile(value, depth) for value in node.values]
         stops_at = isinstance(node.op, ast.Or)
 
-        def run(scope: Scope, budget: _Budget) -> bool:
+        def run(scope: Scope, budget: EvaluationBudget) -> bool:
             return stops_at if any(truth(part(scope, budget)) is stops_at for part in parts) else not stops_at
 
         return run
@@ -305,7 +279,7 @@ class _Compiler:
             for sign, value in zip(node.ops, node.comparators, strict=True)
         ]
 
-        def run(scope: Scope, budget: _Budget) -> bool:
+        def run(scope: Scope, budget: EvaluationBudget) -> bool:
             left = first(scope, budget)
             for looks, fits, part in rest:
                 right = part(scope, budget)
@@ -345,7 +319,7 @@ class _Compiler:
         tests = [self.compile(test, depth) for test in source.ifs]
         self._bound.pop()
 
-        def run(scope: Scope, budget: _Budget) -> list[Any]:
+        def run(scope: Scope, budget: EvaluationBudget) -> list[Any]:
             found: list[Any] = []
             for item in items_of(items(scope, budget)):
                 inner = {**scope, name: item}
@@ -369,7 +343,7 @@ class _Compiler:
             raise ExpressionError(f"{name} is called as {known.usage}", node.col_offset)
         parts = [self.compile(arg, depth) for arg in node.args]
 
-        def run(scope: Scope, budget: _Budget) -> Any:
+        def run(scope: Scope, budget: EvaluationBudget) -> Any:
             given = [part(scope, budget) for part in parts]
             for value in given:
                 if known.whole:
@@ -390,7 +364,7 @@ class _Compiler:
         self._optional = outer
         otherwise = self.compile(node.args[1], depth)
 
-        def run(scope: Scope, budget: _Budget) -> Any:
+        def run(scope: Scope, budget: EvaluationBudget) -> Any:
             try:
                 found = wanted(scope, budget)
             except Missing:
@@ -422,7 +396,7 @@ def _construct(node: ast.expr) -> str:
 # -- evaluating ----------------------------------------------------------------------------------
 
 
-def _weigh_both(left: Any, right: Any, budget: _Budget, *, looks: bool) -> None:
+def _weigh_both(left: Any, right: Any, budget: EvaluationBudget, *, looks: bool) -> None:
     """Spend for a comparison, or for a look into a list, which compares with each of its items."""
     if looks and isinstance(right, dict):
         return
@@ -433,7 +407,7 @@ def _weigh_both(left: Any, right: Any, budget: _Budget, *, looks: bool) -> None:
 
 
 def _lookup(name: str) -> Evaluate:
-    def run(scope: Scope, budget: _Budget) -> Any:
+    def run(scope: Scope, budget: EvaluationBudget) -> Any:
         try:
             return scope[name]
         except KeyError:
@@ -446,7 +420,7 @@ def _walk(start: str, first: Evaluate, steps: list[tuple[str, Evaluate]]) -> Eva
     if not steps:
         return first
 
-    def run(scope: Scope, budget: _Budget) -> Any:
+    def run(scope: Scope, budget: EvaluationBudget) -> Any:
         value, path = first(scope, budget), start
         for text, part in steps:
             at = part(scope, budget)

@@ -11,10 +11,12 @@ from ..flows.engine.step_errors import BrokenFlowText
 from ..keys.canonical import decimal_text
 
 __all__ = [
+    "AT_ONCE",
     "EXACT",
     "LONGEST_TEXT",
     "QUOTIENT",
     "BadValue",
+    "EvaluationBudget",
     "Missing",
     "added",
     "bounded",
@@ -41,6 +43,8 @@ LONGEST_TEXT = 100_000
 LONGEST_LIST = 10_000
 MOST_BITS = 4_096
 
+BUDGET = 20_000  # evaluated parts, including items of lists
+AT_ONCE = 16  # values that are compared or copied at the cost of one part
 TEXT_PART = 1_000  # characters that count as one part of a value
 
 EXACT = Context(prec=200, traps=[InvalidOperation, DivisionByZero, Overflow, Inexact])
@@ -49,6 +53,31 @@ QUOTIENT = Context(prec=15, traps=[InvalidOperation, DivisionByZero, Overflow]) 
 
 class BadValue(ValueError):
     """A value that does not fit the operation."""
+
+
+class EvaluationBudget:
+    """Counts what an evaluation does, so that a short expression cannot work for long."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left: float = BUDGET
+
+    def spend(self, parts: float = 1) -> None:
+        self.left -= parts
+        if self.left < 0:
+            raise BadValue(f"it needs more than {BUDGET:,} steps")
+
+    def weigh(self, value: Any, at_once: int = AT_ONCE) -> None:
+        """Spend for a value that is read as a whole, before it is: its size is the event's, and has no other bound."""
+        if isinstance(value, list | dict | str):
+            self.spend(parts_of(value, self.left * at_once) / at_once)
+
+    def made(self, value: Any) -> Any:
+        """Spend for a text or list that was made, so that a loop does not fill the memory."""
+        if isinstance(value, str | list):
+            self.spend(len(value) / (TEXT_PART if isinstance(value, str) else AT_ONCE))
+        return value
 
 
 def shown(value: Any) -> str:

@@ -12,8 +12,8 @@ from tests.unit.declared.books import HEAD, ORDER, declare
 from twiceproof import Misuse, TwiceproofError
 from twiceproof.declared.connections import Connections, secret_of
 from twiceproof.declared.drafts import StandIns
-from twiceproof.declared.effects import asking
 from twiceproof.declared.model import NotifySpec
+from twiceproof.declared.notices import asking
 from twiceproof.declared.reading import read_flow
 
 POST = "uses: [books]\nsteps:\n  - step: one\n    http: PUT books /one\n    repeat: safe\n"

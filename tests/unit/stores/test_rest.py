@@ -87,7 +87,7 @@ def test_a_write_that_was_given_up_on_its_way_may_have_been_done(place, status):
     assert isinstance(landed, Written) and store.read(AT).block().record.fence == landed.fence
 
 
-def test_the_first_write_sorts_by_the_services_time_whatever_this_machines_clock_says(place):
+def test_the_first_write_sorts_by_the_time_of_the_service(place):
     simulator, _, clock, _ = place
     wrong = ManualClock()
     wrong.set_wall(3_600.0)
