@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof.declared import expression
-from twiceproof.declared.expression import BUDGET, ExpressionError, compiled
+from twiceproof.declared.expression import ExpressionError, compiled
 from twiceproof.declared.functions import FUNCTIONS
-from twiceproof.declared.values import Missing
+from twiceproof.declared.values import BUDGET, Missing
 from twiceproof.errors import NotDone
 
 ORDER = {

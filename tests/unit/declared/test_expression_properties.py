@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twiceproof.declared import expression
-from twiceproof.declared.expression import BUDGET, ExpressionError, compiled
+from twiceproof.declared.expression import ExpressionError, compiled
+from twiceproof.declared.values import BUDGET
 from twiceproof.errors import NotDone
 
 WHOLE = st.integers(-(10**40), 10**40)
@@ -137,7 +138,7 @@ ITEMS = list(range(9_000))
 
 def test_a_thousand_hostile_expressions_end_within_the_budget(monkeypatch):
     spent: list[int] = []
-    budget = expression._Budget
+    budget = expression.EvaluationBudget
 
     class Counted(budget):
         def __init__(self) -> None:
@@ -145,7 +146,7 @@ def test_a_thousand_hostile_expressions_end_within_the_budget(monkeypatch):
             made.append(self)
 
     made: list[Any] = []
-    monkeypatch.setattr(expression, "_Budget", Counted)
+    monkeypatch.setattr(expression, "EvaluationBudget", Counted)
     for seed in range(1_000):
         made.clear()
         text = hostile(seed)
