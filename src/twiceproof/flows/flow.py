@@ -27,7 +27,7 @@ from ..keys.models import from_model, reader
 from ..operations import Operation, await_, block
 from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
-from .engine.context import correlation, parent_of_new_run
+from .engine.context import correlation, origin_of_new_run
 from .engine.run_states import RunState, encoded, enqueue, queue_of
 from .engine.session import Drive
 from .handle import Handle
@@ -289,7 +289,7 @@ class Flow:
             yield from self._refuse_misfit(request, packed)
         if packed.spill is not None:
             yield from store_input(self.runtime.claims, request.at, packed)
-        work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
+        work = {"correlation": correlation(), **origin_of_new_run(), **work}
         return request, encoded(RunState(self.version, packed.inline, packed.spill, start_id=request.owner, **work))
 
     def _declared(self, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ __all__ = [
     "is_interrupt",
     "is_on_loop",
     "noted",
+    "origin_of_new_run",
     "parent_of_new_run",
     "patience_around",
     "plain_session",
@@ -182,6 +183,16 @@ def parent_of_new_run() -> str:
     """Return the run in whose step a run is being started, or "" outside of runs."""
     session = session_var.get()
     return session.claim.run if session is not None and session.open else ""
+
+
+def origin_of_new_run() -> dict[str, str]:
+    """Return what a run takes over from the run in whose step it is being started: who started that one may approve
+    neither of them.
+    """
+    session = session_var.get()
+    if session is None or not session.open:
+        return {}
+    return {"parent": session.claim.run, "starter": session.work.starter}
 
 
 def patience_around() -> float:

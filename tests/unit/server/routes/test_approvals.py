@@ -385,6 +385,23 @@ def test_who_started_a_run_over_http_is_who_asks(app):
     bob("POST", path, word(bob("GET", path), "approve"), 200)
 
 
+@pytest.mark.parametrize("how", ["called", "started"])
+def test_a_flow_within_a_flow_does_not_hide_who_asks(app, how):
+    shop = Shop(app)
+    shop.to = "bob"
+
+    @app.flow(key="outer:{order}", stable=("order",))
+    def outer(order: int):
+        shop.flow(order) if how == "called" else shop.flow.start(order)
+
+    ann, bob = Client(app, by="ann"), Client(app, by="bob")
+    ann("POST", "/v1/runs/outer", 1, 202)
+    app.worker().run(until_idle=True)
+    path = f"/v1/approvals/{shop.id}"
+    ann("POST", path, word(ann("GET", path), "approve"), 403)
+    bob("POST", path, word(bob("GET", path), "approve"), 200)
+
+
 def test_a_fork_does_not_hide_who_asks(app):
     """A person could otherwise cancel what they asked for, fork it, and approve the fork."""
     shop = Shop(app)
