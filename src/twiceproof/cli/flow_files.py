@@ -41,9 +41,9 @@ Exit codes: 0 no problems (a flow with warnings can run), 1 problems.
 def lint(ctx: click.Context, paths: tuple[Path, ...], sarif: Path | None) -> None:
     """Check flow files, and report each problem with its place.
 
-    Nothing is run. Connections are looked up in connections.yaml beside a file, those of another tenant in
-    connections.TENANT.yaml; databases on the draft side of one are asked whether the tables have the unique indexes
-    that the file needs.
+    No step is run; modules whose functions a file calls are imported. Connections are looked up in connections.yaml
+    beside a file, those of another tenant in connections.TENANT.yaml; databases on the draft side of one are asked
+    whether the tables have the unique indexes that the file needs.
     """
     target = ctx.ensure_object(LedgerTarget)
     files = [*flow_files_of(paths)]

@@ -276,7 +276,8 @@ def check_called(flow: str, called: CalledFlows, circling: Collection[str] = ())
             yield GateCheck("called", False, found, instead)
         elif release is None:
             found = f"it calls {name}, of which no release of a file is live"
-            yield GateCheck("called", False, found, f"first: twiceproof flows promote {name}")
+            instead = f"first: twiceproof flows promote {name}; if it is a flow in Python, write it in a file, too"
+            yield GateCheck("called", False, found, instead)
         else:
             yield GateCheck("called", True, f"it calls {name}, of which {release.name} is live")
 

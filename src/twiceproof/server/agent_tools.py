@@ -71,7 +71,8 @@ class AgentTools:
         return _answer({"acts": self._app.acts(limit=min(limit, MOST))}, [])
 
     def lint_flow(self, text: str) -> Any:
-        """Check the text of a flow file. Nothing is run. Every problem has its line, its column, and what to write."""
+        """Check the text of a flow file. No step is run; modules whose functions it calls are imported. Every problem
+        has its line, its column, and what to write."""
         problems = lint(read_flow(text), None)
         told = [
             {
