@@ -110,6 +110,12 @@ class MoveShape(Struct, frozen=True):
     why: str
     words: tuple[str, ...] = ()
 
+    @property
+    def statement(self) -> str:
+        """What a person says by choosing it. Beside a command it reads "If it happened:" or "To undo it:"."""
+        text = self.why.rstrip(":").removeprefix("If ")  # a step's name may come first: its case stays
+        return text[3].upper() + text[4:] if text.startswith("To ") else text
+
 
 class WholeRun(Struct, frozen=True, kw_only=True):
     """One run with everything about it."""

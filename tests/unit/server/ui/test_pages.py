@@ -113,7 +113,19 @@ SETTLE = ("review", "settle", "sync/order:1")
 def test_a_settling_move_becomes_a_choice(words, value, needs_result):
     (choice,) = choices_of([MoveShape("If so:", (*SETTLE, *words))], command)
     assert (msgspec.json.decode(choice.value), choice.needs_result) == (value, needs_result)
-    assert (choice.why, choice.command) == ("If so", " ".join((*SETTLE, *words)))
+    assert (choice.why, choice.command) == ("so", " ".join((*SETTLE, *words)))
+
+
+@pytest.mark.parametrize(
+    ("why", "shown"),
+    [
+        ("If pay did not happen, and may be tried again:", "pay did not happen, and may be tried again"),
+        ("To undo what is done, and stop:", "Undo what is done, and stop"),
+    ],
+)
+def test_a_choice_is_what_a_person_says_by_it(why, shown):
+    (choice,) = choices_of([MoveShape(why, (*SETTLE, "--abandon"))], command)
+    assert choice.why == shown
 
 
 def test_other_moves_are_acts_links_or_advice():

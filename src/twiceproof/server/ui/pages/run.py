@@ -155,7 +155,7 @@ def _choice(move: MoveShape, command: str) -> SettleChoice:
             fields["did"] = word == "--happened"
         else:
             fields["verdict"] = VERDICTS[word]
-    return SettleChoice(move.why.rstrip(":"), command, msgspec.json.encode(fields).decode(), needs_result)
+    return SettleChoice(move.statement, command, msgspec.json.encode(fields).decode(), needs_result)
 
 
 class ShownNext(Struct, frozen=True):
