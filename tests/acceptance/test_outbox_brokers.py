@@ -89,10 +89,10 @@ def target(request: pytest.FixtureRequest, fault_proxy: Any) -> Target:
 
 
 def test_messages_reach_the_broker_in_order_and_what_has_no_place_is_parked(target: Target, tmp_path: Path) -> None:
-    target.make("orders")
+    target.make("shop")  # tests of the contract have made an "orders" on the same server, of another kind
     with App(f"sqlite:///{tmp_path}/shop.db") as app:
         app.broker("main", target.url, retry=Retry(attempts=1))
-        app.route("orders.paid", to="main", place=target.place.format("orders"))
+        app.route("orders.paid", to="main", place=target.place.format("shop"))
         app.route("orders.lost", to="main", place=target.place.format("missing"))
         for n in range(COUNT):
             app.send("orders.paid", {"n": n}, key=f"m{n}", order="o" if n % 2 else None)
@@ -101,7 +101,7 @@ def test_messages_reach_the_broker_in_order_and_what_has_no_place_is_parked(targ
         assert [(one.key, one.state) for one in block(list_messages(app.store, "default", limit=1))] == [
             ("lost", "parked")
         ]
-        found = target.received("orders", COUNT)
+        found = target.received("shop", COUNT)
         assert sorted(one.key for one in found) == sorted(f"m{n}" for n in range(COUNT))
         assert [one.key for one in found if "ce-subject" in one.headers] == [f"m{n}" for n in range(1, COUNT, 2)]
         assert found[0].headers["ce-type"] == "orders.paid"

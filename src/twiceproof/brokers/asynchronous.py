@@ -59,9 +59,12 @@ class SharedCalls(Generic[T]):
             task.add_done_callback(lambda done: self._end(name, done))
         return await asyncio.shield(self._running[name])  # one of the messages may be given up
 
-    def cancel(self) -> None:
-        for task in self._running.values():
+    async def close(self) -> None:
+        """Cancel what is under way, and wait until it has cleaned up with the connection that is closed next."""
+        running = [*self._running.values()]
+        for task in running:
             task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def _end(self, name: str, task: asyncio.Task[T]) -> None:
         del self._running[name]

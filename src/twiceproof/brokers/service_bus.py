@@ -186,8 +186,8 @@ class _Connection:
 
     async def close(self) -> None:
         """Give back what is not settled: otherwise Service Bus redelivers it only when its lock has expired."""
-        self._openings.cancel()
         try:
+            await self._openings.close()
             held = [hold.give_back() for hold in self.holds if hold.is_held]
             await asyncio.gather(*held, return_exceptions=True)
             await asyncio.gather(*(link.close() for link in self._links()), return_exceptions=True)

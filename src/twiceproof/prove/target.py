@@ -168,7 +168,8 @@ def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         typed = flow.inputs.typed({names[0]: event} if whole else event)
         return ((typed[names[0]],), {}) if whole else ((), typed)
     except TypeError as error:
-        raise Misuse(f"The event does not fit {flow.name}({', '.join(names)}): {error}; correct it.") from None
+        why = str(error).removeprefix(f"{flow.name}: ")
+        raise Misuse(f"The event does not fit {flow.name}({', '.join(names)}): {why}; correct it.") from None
     return given
 
 

@@ -247,7 +247,7 @@ def watched(acting: Sequence[Acting], whose: Whose, look: Look) -> Iterator[None
     """Observe what acts: the steps and undos of an app, a guarded function, and effects without a name of their own."""
     undos = [one.undo for one in acting if isinstance(one, Step) and one.undo is not None]
     everyone = {id(one): one for one in (*acting, *undos)}
-    before = [(one, one.function) for one in everyone.values()]
+    before = [(one, one.function, one.blocking if isinstance(one, Step) else None) for one in everyone.values()]
     for one in everyone.values():
         _watch(one, _name(one), whose, look)
     unnamed = effect_step.unnamed_step
@@ -262,8 +262,10 @@ def watched(acting: Sequence[Acting], whose: Whose, look: Look) -> Iterator[None
         yield
     finally:
         effect_step.unnamed_step = unnamed
-        for one, function in before:
+        for one, function, blocking in before:
             one.function = function
+            if isinstance(one, Step):
+                one.blocking = blocking
             vars(one).pop("call", None)
             if isinstance(one, Step) and one.transaction is not None:
                 vars(one.transaction).pop("attempt", None)
@@ -277,8 +279,10 @@ def _watch(one: Acting, name: str, whose: Whose, look: Look) -> None:
     if isinstance(one, Step) and one.transaction is not None:
         vars(one.transaction)["attempt"] = _in_transaction(name, one.transaction, whose, look)
         return
-    wrapped = _awaiting if inspect.iscoroutinefunction(one.function) else _blocking
-    one.function = wrapped(name, one.function, whose, look, _kind_of(one))
+    wrapped, kind = _awaiting if inspect.iscoroutinefunction(one.function) else _blocking, _kind_of(one)
+    one.function = wrapped(name, one.function, whose, look, kind)
+    if isinstance(one, Step) and one.blocking is not None:  # in place of the function, if it may outlive its caller
+        one.blocking = _blocking(name, one.blocking, whose, look, kind)
 
 
 def _kind_of(one: Acting) -> Callable[[], str]:
