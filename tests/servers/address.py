@@ -1,11 +1,23 @@
 """Addresses: free loopback ports, and URLs that point to them."""
 
+import os
 import random
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+
+FIRST, LAST = 15_000, 32_000
+
+
+def _ports() -> range:
+    """Each worker of a run has ports of its own: no other one takes a port between this look and the server's start."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    nth = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
+    each = (LAST - FIRST) // workers
+    return range(FIRST + nth * each, FIRST + (nth + 1) * each)
 
 
 def free_port() -> int:
@@ -16,7 +28,7 @@ def free_port() -> int:
     """
     dice = random.SystemRandom()  # the global one is seeded alike in every worker by test plugins
     while True:
-        port = dice.randrange(15_000, 32_000)
+        port = dice.choice(_ports())
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

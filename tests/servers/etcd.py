@@ -103,8 +103,13 @@ class EtcdCluster:
 
     def __init__(self, count: int = 3, *, gates: bool = False) -> None:
         """With `gates` there can be a partition."""
+        self._count, self._gated = count, gates
+        self._make_members()
+
+    def _make_members(self) -> None:
+        count = self._count
         ports = [(free_port(), free_port()) for _ in range(count)]
-        self.gates = [PeerGate(peer).start() for _, peer in ports] if gates else []
+        self.gates = [PeerGate(peer).start() for _, peer in ports] if self._gated else []
         known_as = [gate.port for gate in self.gates] or [peer for _, peer in ports]
         cluster = ",".join(f"n{nth}=http://{self.host}:{port}" for nth, port in enumerate(known_as))
         self.members = [EtcdMember(f"n{nth}", *ports[nth], known_as[nth], cluster) for nth in range(count)]
@@ -118,8 +123,18 @@ class EtcdCluster:
         return ",".join(f"{self.host}:{member.port}" for member in self.members)
 
     def start(self) -> Self:
-        for member in self.members:
-            member.start()
+        """Members must know each other's ports beforehand: if another process has taken one, all begin anew."""
+        for left in (4, 3, 2, 1, 0):
+            try:
+                for member in self.members:
+                    member.start()
+            except StartFailed:
+                self.close()
+                if not left:
+                    raise
+                self._make_members()
+            else:
+                break
         self.wait()
         return self
 
