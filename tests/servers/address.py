@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-
 FIRST, LAST = 15_000, 32_000
 
 
