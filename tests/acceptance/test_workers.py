@@ -168,7 +168,7 @@ def test_a_worker_that_is_told_to_stop_lets_its_step_end_and_gives_the_run_back(
     assert worker.wait(PATIENT) == 0
     assert shop.effects() == ["first began", "first ended"]
     assert handle.state == "queued"
-    assert shop.worker("--until-idle").wait(PATIENT) == 0
+    shop.worker()  # not until it is idle: the first one's last look may have hidden the run for some seconds
     assert handle.result(PATIENT) == 2
     assert shop.effects() == ["first began", "first ended", "second"]
 
